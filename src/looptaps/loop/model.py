@@ -1,0 +1,63 @@
+"""What a model must offer so that every strategy can drive it.
+
+A `LoopModel` has an outer loop of updates on a carry (a NamedTuple of batch-leading tensors). One `advance` is one
+outer loop: for TRM, `H_cycles` cycles of `L_cycles` controlled z_L updates and one z_H update each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+
+from looptaps.loop.control import Control
+from looptaps.loop.step import Memory
+from looptaps.loop.trace import Trace
+
+C = TypeVar("C")
+
+
+class Readout(NamedTuple):
+    """The answer at a carry: `logits` (B, n, V), and a score (B,) that ranks rollouts (None if the model has none)."""
+
+    logits: Tensor
+    score: Tensor | None
+
+
+class StepStats(NamedTuple):
+    """What one outer loop did, per sample.
+
+    `residuals` (2, B): mean squares of the last two z_L updates' Delta, in order (what the exit rule needs; row 0 is
+    NaN where the loop has had only one). `eta` (B,): the last scale applied. `mean_eta` (B,): over this loop's
+    updates. `finite` (B,): False where a state went bad. `updates` and `updates_high`: layer applications per sample
+    on z_L and on z_H, the same for every sample of the batch. `trace`: one row per z_L update, when asked.
+    """
+
+    residuals: Tensor
+    eta: Tensor
+    mean_eta: Tensor
+    finite: Tensor
+    updates: int
+    updates_high: int
+    trace: Trace | None
+
+
+class LoopModel(Protocol[C]):
+    """A model that we drive. `memory=None` starts a fresh controller memory."""
+
+    def begin(self, batch: dict[str, Tensor]) -> C:
+        """The carry before the first loop."""
+        ...
+
+    def advance(
+        self, carry: C, control: Control, memory: Memory | None = None, *, trace: bool = False
+    ) -> tuple[C, Memory, StepStats]:
+        """One outer loop."""
+        ...
+
+    def readout(self, carry: C) -> Readout:
+        """The answer now."""
+        ...
+
+
+AnyLoopModel = LoopModel[Any]
