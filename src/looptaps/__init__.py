@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         TapsSign,
         Token,
     )
-    from looptaps.loop import Control, Stepper, iterate
+    from looptaps.loop import Control, Stepper
+    from looptaps.loop.iterate import iterate as iterate
     from looptaps.specs import spec, spec_text
 
 __all__ = [

@@ -47,8 +47,8 @@ def spec(text: str) -> Any:
     """The controller that a spec describes. Preset fields that the rule lacks are dropped."""
     head, *assignments = text.strip().split(":")
     name, at, preset = head.partition("@")
-    cls: Any = CONTROLLERS[name]
-    if not dataclasses.is_dataclass(cls):
+    cls = CONTROLLERS[name]
+    if not dataclasses.is_dataclass(cls) or not isinstance(cls, type):
         raise InvalidType(f"Controller {name!r} is no dataclass, so a spec cannot set its fields. "
                           "Make it a frozen dataclass of hyper-parameters.")
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
