@@ -6,7 +6,7 @@ outer loop: for TRM, `H_cycles` cycles of `L_cycles` controlled z_L updates and 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -30,7 +30,9 @@ class StepStats(NamedTuple):
     `residuals` (2, B): mean squares of the last two z_L updates' Delta, in order (what the exit rule needs; row 0 is
     NaN where the loop has had only one). `eta` (B,): the last scale applied. `mean_eta` (B,): over this loop's
     updates. `finite` (B,): False where a state went bad. `updates` and `updates_high`: layer applications per sample
-    on z_L and on z_H, the same for every sample of the batch. `trace`: one row per z_L update, when asked.
+    on z_L and on z_H, the same for every sample of the batch. `trace`: one row per decision (under inner control per
+    z_L update, under outer control per cycle or loop), when asked. `moves` (K, B): how far each z_L update moved,
+    relative to the state it led to, when asked ("rms" or "max"): what a fixed-point test needs.
     """
 
     residuals: Tensor
@@ -40,6 +42,7 @@ class StepStats(NamedTuple):
     updates: int
     updates_high: int
     trace: Trace | None
+    moves: Tensor | None = None
 
 
 class LoopModel(Protocol[C]):
@@ -50,7 +53,13 @@ class LoopModel(Protocol[C]):
         ...
 
     def advance(
-        self, carry: C, control: Control, memory: Memory | None = None, *, trace: bool = False
+        self,
+        carry: C,
+        control: Control,
+        memory: Memory | None = None,
+        *,
+        trace: bool = False,
+        moves: Literal["rms", "max"] | None = None,
     ) -> tuple[C, Memory, StepStats]:
         """One outer loop."""
         ...
