@@ -81,25 +81,25 @@ class TwoModes:
             raise invalid("TwoModes", "horizon", "at least 2", self.horizon, "The controlled step is k = 1.")
 
     @property
-    def U2(self) -> float:
+    def steady_square(self) -> float:
         """U_0^2 = ((1 - r) x_0)^2, the squared first update of the steady mode."""
         return ((1 - self.r) * self.x0) ** 2
 
     @property
-    def V2(self) -> float:
+    def alternating_square(self) -> float:
         """V_0^2 = ((1 + r) z_0)^2, the squared first update of the alternating mode."""
         return ((1 + self.r) * self.z0) ** 2
 
     @property
     def progress_hat(self) -> float:
         """P-hat_1 = 2 r^2 U_0^2 / (1 + r)^2: the alternating mode cancels."""
-        return 2 * self.r**2 * self.U2 / (1 + self.r) ** 2
+        return 2 * self.r**2 * self.steady_square / (1 + self.r) ** 2
 
     @property
     def fluctuation_hat(self) -> float:
         """S-hat_1 = r (1 - r)^2 U_0^2 / (2 (1 + r)^2) + r V_0^2 / 2."""
         r = self.r
-        return r * (1 - r) ** 2 * self.U2 / (2 * (1 + r) ** 2) + r * self.V2 / 2
+        return r * (1 - r) ** 2 * self.steady_square / (2 * (1 + r) ** 2) + r * self.alternating_square / 2
 
     @property
     def a(self) -> float:
@@ -125,23 +125,25 @@ class TwoModes:
     def progress(self) -> float:
         """P_1 = 2 r^(2K-1) (1 + r^2) U_0^2 / (1 + r)^2."""
         r = self.r
-        return 2 * r ** (2 * self.horizon - 1) * (1 + r**2) * self.U2 / (1 + r) ** 2
+        return 2 * r ** (2 * self.horizon - 1) * (1 + r**2) * self.steady_square / (1 + r) ** 2
 
     @property
     def fluctuation(self) -> float:
         """S_1 = r^(2K-1) ((1 - r)^2 U_0^2 / (1 + r)^2 + V_0^2)."""
         r = self.r
-        return r ** (2 * self.horizon - 1) * ((1 - r) ** 2 * self.U2 / (1 + r) ** 2 + self.V2)
+        steady = (1 - r) ** 2 * self.steady_square / (1 + r) ** 2
+        return r ** (2 * self.horizon - 1) * (steady + self.alternating_square)
 
     @property
     def advantage(self) -> float:
         """A_j = r^(2K-1) (U_0^2 - V_0^2), the same at every step of the unit reference."""
-        return self.r ** (2 * self.horizon - 1) * (self.U2 - self.V2)
+        return self.r ** (2 * self.horizon - 1) * (self.steady_square - self.alternating_square)
 
     @property
     def curvature(self) -> float:
         """H_1 = phi_1'' = r^(2K-2) ((1 - r) U_0^2 + (1 + r) V_0^2)."""
-        return self.r ** (2 * self.horizon - 2) * ((1 - self.r) * self.U2 + (1 + self.r) * self.V2)
+        r = self.r
+        return r ** (2 * self.horizon - 2) * ((1 - r) * self.steady_square + (1 + r) * self.alternating_square)
 
     def terminal_loss(self, eta: float) -> float:
         """phi_1(eta): the loss after `horizon` steps with scale eta at k = 1 and 1 elsewhere."""
