@@ -127,10 +127,10 @@ def mlp(x: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
     return F.linear(F.silu(gate) * up, w_out)
 
 
-def mix_tokens(x: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    """SwiGLU over the positions of each feature; products from the left spare the transposes, same bits."""
-    gate, up = torch.matmul(w_in, x).chunk(2, dim=1)
-    return torch.matmul(w_out, F.silu(gate) * up)
+def mix_tokens(h: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
+    """SwiGLU over the positions of each feature. Cast and transpose are one copy, so that every product is plain."""
+    x = h.transpose(1, 2).to(w_in.dtype, memory_format=torch.contiguous_format)
+    return mlp(x, w_in, w_out).transpose(1, 2)
 
 
 def attend(x: Tensor, w_in: Tensor, w_out: Tensor, heads: int, rotary: Rotary | None) -> Tensor:
@@ -173,10 +173,9 @@ class Block(nn.Module):
 
     def mix(self, h: Tensor, weights: BlockWeights, rotary: Rotary | None) -> Tensor:
         """The sublayer over positions, in the weights' dtype."""
-        x = h.to(weights.mix_in.dtype)
         if self.mixes:
-            return mix_tokens(x, weights.mix_in, weights.mix_out)
-        return attend(x, weights.mix_in, weights.mix_out, self.heads, rotary)
+            return mix_tokens(h, weights.mix_in, weights.mix_out)
+        return attend(h.to(weights.mix_in.dtype), weights.mix_in, weights.mix_out, self.heads, rotary)
 
     def think(self, h: Tensor, weights: BlockWeights) -> Tensor:
         """The sublayer over features, in the weights' dtype."""
