@@ -13,8 +13,8 @@ import numpy as np
 from looptaps.errors import InvalidFile, InvalidValue, unknown
 from looptaps.tasks.base import Task, Tokens, check_count, check_seed
 from looptaps.tasks.board import shape_of
-from looptaps.tasks.random64 import TEST, TRAIN, U8, below, compiled, held_out, start
-from looptaps.tasks.sudoku_kernel import add_clues, geometry, minimal, solve_all, symmetric_copy
+from looptaps.tasks.random64 import BUILD, TEST, U8
+from looptaps.tasks.sudoku_kernel import generate_puzzles, geometry, solve_all
 
 
 class SudokuTask(Task):
@@ -116,30 +116,6 @@ class SudokuTask(Task):
         return cls.from_tokens(rows.inputs, rows.labels, origin="sudoku:", rating=rows.rating)
 
 
-@compiled
-def _generate(
-    seed: int, domain: int, first: int, extra: int, test: bool, box: Any, units: Any, peers: Any, inputs: U8, labels: U8
-) -> None:
-    """Puzzles first.. of a seed, as tokens, from the test sixteenth or from the rest."""
-    puzzle = np.empty(inputs.shape[1], np.uint8)
-    solution = np.empty(inputs.shape[1], np.uint8)
-    for i in range(inputs.shape[0]):
-        state = start(domain, seed, first + i)
-        tries = 0
-        while True:
-            # Symmetric copies are cheap, so they are used to reach the wanted part; now and then a new base, lest a
-            # very symmetric small puzzle has no copy there.
-            if tries % 256 == 0:
-                minimal(state, units, peers, puzzle, solution)
-            tries += 1
-            symmetric_copy(state, box, puzzle, solution, inputs[i], labels[i])
-            add_clues(state, below(state, extra + 1), inputs[i], labels[i])
-            inputs[i] += np.uint8(1)
-            labels[i] += np.uint8(1)
-            if held_out(inputs[i]) == test:
-                break
-
-
 def generate(
     n: int, seed: int = 0, *, box: tuple[int, int] = (3, 3), extra: int = 0, test: bool = False
 ) -> tuple[U8, U8]:
@@ -156,7 +132,8 @@ def generate(
     while len(inputs) < n:
         more = np.empty((n - len(inputs), shape.n**2), np.uint8)
         answers = np.empty_like(more)
-        _generate(seed, TEST if test else TRAIN, drawn, extra, test, shape.box, shape.units, shape.peers, more, answers)
+        domain = TEST if test else BUILD
+        generate_puzzles(seed, domain, drawn, extra, test, shape.box, shape.units, shape.peers, more, answers)
         drawn += len(more)
         new = []
         for i, row in enumerate(more):

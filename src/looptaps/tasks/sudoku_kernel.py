@@ -1,8 +1,10 @@
 """Compiled Sudoku: solver, full grids, minimal puzzles, symmetric copies.
 
 Everything works for any box of `box_rows` x `box_cols` cells (2x2: 4x4 grid, 2x3: 6x6, 3x3: 9x9). Inside, a grid is a
-flat uint8 array with 0 for blank and 1..N for digits; the candidates of a cell are the bits of a uint32. Tokens (digit
-plus one) exist only outside.
+flat uint8 array with 0 for blank and 1..N for digits; the candidates of a cell are the bits of a uint32. Only the
+last functions (`generate_puzzles`, `stream_samples`, `copy_rows`) speak tokens, digit plus one.
+
+All stand in one file because numba's on-disk cache notices changes in the file of the outermost function only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from looptaps.errors import InvalidValue
-from looptaps.tasks.random64 import U8, U64, below, compiled, shuffle
+from looptaps.tasks.random64 import TRAIN, TRAIN_GRID, U8, U64, below, compiled, held_out, shuffle, start
 
 I16 = npt.NDArray[np.int16]
 
@@ -319,3 +321,87 @@ def add_clues(state: U64, extra: int, puzzle: U8, solution: U8) -> None:
     shuffle(state, blanks)
     for cell in blanks[: max(0, min(extra, blanks.size - 1))]:
         puzzle[cell] = solution[cell]
+
+
+@compiled
+def generate_puzzles(
+    seed: int, domain: int, first: int, extra: int, test: bool, box: Any, units: Any, peers: Any, inputs: U8, labels: U8
+) -> None:
+    """Puzzles first.. of a seed, as tokens, from the test sixteenth or from the rest."""
+    puzzle = np.empty(inputs.shape[1], np.uint8)
+    solution = np.empty(inputs.shape[1], np.uint8)
+    for i in range(inputs.shape[0]):
+        state = start(domain, seed, first + i)
+        tries = 0
+        while True:
+            # Symmetric copies are cheap, so they are used to reach the wanted part; now and then a new base, lest a
+            # very symmetric small puzzle has no copy there.
+            if tries % 256 == 0:
+                minimal(state, units, peers, puzzle, solution)
+            tries += 1
+            symmetric_copy(state, box, puzzle, solution, inputs[i], labels[i])
+            add_clues(state, below(state, extra + 1), inputs[i], labels[i])
+            inputs[i] += np.uint8(1)
+            labels[i] += np.uint8(1)
+            if held_out(inputs[i]) == test:
+                break
+
+
+@compiled
+def _fill(seed: int, rank: int, first: int, last: int, units: Any, peers: Any, puzzles: U8, solutions: U8) -> None:
+    """Generate bases first..last-1 into their places of the ring."""
+    for base in range(first, last):
+        place = base % puzzles.shape[0]
+        minimal(start(TRAIN_GRID + 16 * rank, seed, base), units, peers, puzzles[place], solutions[place])
+
+
+@compiled
+def _draw(
+    seed: int, rank: int, position: int, lowest: int, extra: int, box: Any,
+    puzzles: U8, solutions: U8, inputs: U8, labels: U8,
+) -> None:  # fmt: skip
+    """One sample as tokens, from the bases lowest..lowest+pool-1."""
+    state = start(TRAIN + 16 * rank, seed, position)
+    pool = puzzles.shape[0]
+    while True:
+        place = (lowest + below(state, pool)) % pool
+        symmetric_copy(state, box, puzzles[place], solutions[place], inputs, labels)
+        add_clues(state, below(state, extra + 1), inputs, labels)
+        inputs += np.uint8(1)
+        if not held_out(inputs):
+            labels += np.uint8(1)
+            return
+
+
+@compiled
+def stream_samples(
+    seed: int, rank: int, position: int, filled: int, copies: int, extras: Any, box: Any, units: Any, peers: Any,
+    puzzles: U8, solutions: U8, inputs: U8, labels: U8,
+) -> int:  # fmt: skip
+    """All samples of one call; new bases are generated when their time comes. Returns how many there are now."""
+    for i in range(inputs.shape[0]):
+        lowest = (position + i) // copies
+        _fill(seed, rank, filled, lowest + puzzles.shape[0], units, peers, puzzles, solutions)
+        filled = max(filled, lowest + puzzles.shape[0])
+        _draw(seed, rank, position + i, lowest, extras[i], box, puzzles, solutions, inputs[i], labels[i])
+    return filled
+
+
+@compiled
+def copy_rows(
+    seed: int, positions: Any, box: Any, extra: int, inputs: U8, labels: U8, out: U8, out_labels: U8
+) -> None:
+    """Random symmetric copies of fixed rows (tokens in, tokens out)."""
+    puzzle = np.empty(inputs.shape[1], np.uint8)
+    answer = np.empty(inputs.shape[1], np.uint8)
+    for i in range(positions.size):
+        state = start(TRAIN, seed, positions[i])
+        puzzle[:] = inputs[i] - np.uint8(1)
+        answer[:] = labels[i] - np.uint8(1)
+        while True:
+            symmetric_copy(state, box, puzzle, answer, out[i], out_labels[i])
+            add_clues(state, below(state, extra + 1), out[i], out_labels[i])
+            out[i] += np.uint8(1)
+            if not held_out(out[i]):
+                out_labels[i] += np.uint8(1)
+                break

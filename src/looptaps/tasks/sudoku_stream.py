@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from looptaps.errors import invalid
 from looptaps.tasks.base import Tokens, check_count, check_seed
-from looptaps.tasks.random64 import TRAIN, TRAIN_GRID, U8, below, compiled, held_out, start
+from looptaps.tasks.random64 import U8
 from looptaps.tasks.stream import BaseStream, RowStream
-from looptaps.tasks.sudoku_kernel import add_clues, geometry, minimal, symmetric_copy
+from looptaps.tasks.sudoku_kernel import copy_rows, geometry, stream_samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,66 +59,6 @@ class SudokuStreamConfig:
     def phases(self) -> Sequence[tuple[int, int]]:
         """`extra` in its long form."""
         return ((0, self.extra),) if isinstance(self.extra, int) else self.extra
-
-
-@compiled
-def _fill(seed: int, rank: int, first: int, last: int, units: Any, peers: Any, puzzles: U8, solutions: U8) -> None:
-    """Generate bases first..last-1 into their places of the ring."""
-    for base in range(first, last):
-        place = base % puzzles.shape[0]
-        minimal(start(TRAIN_GRID + 16 * rank, seed, base), units, peers, puzzles[place], solutions[place])
-
-
-@compiled
-def _draw(
-    seed: int, rank: int, position: int, lowest: int, extra: int, box: Any,
-    puzzles: U8, solutions: U8, inputs: U8, labels: U8,
-) -> None:  # fmt: skip
-    """One sample as tokens, from the bases lowest..lowest+pool-1."""
-    state = start(TRAIN + 16 * rank, seed, position)
-    pool = puzzles.shape[0]
-    while True:
-        place = (lowest + below(state, pool)) % pool
-        symmetric_copy(state, box, puzzles[place], solutions[place], inputs, labels)
-        add_clues(state, below(state, extra + 1), inputs, labels)
-        inputs += np.uint8(1)
-        if not held_out(inputs):
-            labels += np.uint8(1)
-            return
-
-
-@compiled
-def _make(
-    seed: int, rank: int, position: int, filled: int, copies: int, extras: Any, box: Any, units: Any, peers: Any,
-    puzzles: U8, solutions: U8, inputs: U8, labels: U8,
-) -> int:  # fmt: skip
-    """All samples of one call; new bases are generated when their time comes. Returns how many there are now."""
-    for i in range(inputs.shape[0]):
-        lowest = (position + i) // copies
-        _fill(seed, rank, filled, lowest + puzzles.shape[0], units, peers, puzzles, solutions)
-        filled = max(filled, lowest + puzzles.shape[0])
-        _draw(seed, rank, position + i, lowest, extras[i], box, puzzles, solutions, inputs[i], labels[i])
-    return filled
-
-
-@compiled
-def _copy_rows(
-    seed: int, positions: Any, box: Any, extra: int, inputs: U8, labels: U8, out: U8, out_labels: U8
-) -> None:
-    """Random symmetric copies of fixed rows (tokens in, tokens out)."""
-    puzzle = np.empty(inputs.shape[1], np.uint8)
-    answer = np.empty(inputs.shape[1], np.uint8)
-    for i in range(positions.size):
-        state = start(TRAIN, seed, positions[i])
-        puzzle[:] = inputs[i] - np.uint8(1)
-        answer[:] = labels[i] - np.uint8(1)
-        while True:
-            symmetric_copy(state, box, puzzle, answer, out[i], out_labels[i])
-            add_clues(state, below(state, extra + 1), out[i], out_labels[i])
-            out[i] += np.uint8(1)
-            if not held_out(out[i]):
-                out_labels[i] += np.uint8(1)
-                break
 
 
 class SudokuStream(BaseStream):
@@ -169,7 +109,7 @@ class SudokuStream(BaseStream):
         extras = most[np.searchsorted(begins, position + np.arange(n), side="right") - 1]
         inputs = np.empty((n, self.seq_len), np.uint8)
         labels = np.empty_like(inputs)
-        self._filled = _make(
+        self._filled = stream_samples(
             self.config.seed, self.rank, position, self._filled, self.config.copies, extras, self._geometry.box,
             self._geometry.units, self._geometry.peers, self._puzzles, self._solutions, inputs, labels,
         )  # fmt: skip
@@ -177,7 +117,10 @@ class SudokuStream(BaseStream):
 
 
 class SudokuRows(RowStream):
-    """Fixed puzzles (Sudoku-Extreme's training rows, say) in random symmetric copies, with 0..extra added clues."""
+    """Fixed puzzles (Sudoku-Extreme's training rows, say) in random symmetric copies, with 0..extra added clues.
+
+    With `augment=False` the rows come as they are, even those that a generated test set could contain.
+    """
 
     def __init__(
         self,
@@ -209,5 +152,5 @@ class SudokuRows(RowStream):
 
     def _augmented(self, positions: npt.NDArray[np.int64], inputs: U8, labels: U8) -> tuple[U8, U8]:
         out, out_labels = np.empty_like(inputs), np.empty_like(labels)
-        _copy_rows(self.seed, positions, self._geometry.box, self.extra, inputs, labels, out, out_labels)
+        copy_rows(self.seed, positions, self._geometry.box, self.extra, inputs, labels, out, out_labels)
         return out, out_labels
