@@ -21,10 +21,10 @@ _NAMES = {
     **dict.fromkeys(("Control", "Stepper", "iterate"), "looptaps.loop"),
     **dict.fromkeys(("spec", "spec_text"), "looptaps.specs"),
 }
-_SUBPACKAGES = ("errors", "theory", "testing")
+_SUBPACKAGES = ("errors", "hf", "theory", "testing")
 
 if TYPE_CHECKING:
-    from looptaps import errors, testing, theory
+    from looptaps import errors, hf, testing, theory
     from looptaps.controllers import (
         Constant,
         Controller,
@@ -63,6 +63,7 @@ __all__ = [
     "TapsSign",
     "Token",
     "errors",
+    "hf",
     "iterate",
     "spec",
     "spec_text",
