@@ -39,7 +39,7 @@ lint: $(STAMP) ## ruff and mypy
 	$(PY) -m mypy
 
 docs: $(STAMP) ## build the documentation into site/
-	$(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: $(STAMP) ## run every script in benchmarks/
 	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; $(PY) $$script; done

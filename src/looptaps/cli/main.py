@@ -26,6 +26,8 @@ class Verb(NamedTuple):
 
 VERBS = {
     "ls": Verb("looptaps.cli.ls:app", "List controllers, strategies, models or tasks."),
+    "data": Verb("looptaps.cli.data:app", "Build datasets in the released format."),
+    "train": Verb("looptaps.cli.train:app", "Train a model by a recipe."),
     "demo": Verb("looptaps.cli.demo:app", "See step control at work on a toy: a table, in seconds."),
 }
 
