@@ -150,9 +150,10 @@ def generate_mazes(
         if not generate_rows(seed, TEST_MAZE if test else BUILD, drawn, size, least, test, more):
             raise too_rare(size, least)
         drawn += len(more)
+        before = len(inputs)
         both = np.concatenate([inputs, more])
         inputs = both[np.sort(np.unique(both, axis=0, return_index=True)[1])]
-        if drawn > 20 * n + 1000:
+        if len(inputs) - before < len(more) // 20 or drawn > 100 * n + 10_000:  # hardly anything new any more
             raise InvalidValue(
                 f"maze: only {len(inputs)} different {size}x{size} mazes turned up in {drawn}, but n is {n}. "
                 "Ask for fewer, or for larger mazes."

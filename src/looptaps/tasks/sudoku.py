@@ -141,7 +141,7 @@ def generate(
                 seen[row.tobytes()] = None
                 new.append(i)
         inputs, labels = np.concatenate([inputs, more[new]]), np.concatenate([labels, answers[new]])
-        if drawn > 20 * n + 1000:
+        if len(new) < len(more) // 20 or drawn > 100 * n + 10_000:  # hardly anything new any more
             raise InvalidValue(
                 f"sudoku: only {len(inputs)} different {shape.n}x{shape.n} puzzles turned up in {drawn}, but n is {n}. "
                 "Ask for fewer, or for a larger grid."
