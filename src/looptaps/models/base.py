@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,17 @@ from looptaps.loop import Control, Memory, StepStats, Trace, begin_memory, contr
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 Moves = Literal["rms", "max"]
+
+
+class Heads(NamedTuple):
+    """All outputs at a carry, for training: logits (B, n, V), and the Q logits (B,) float32 for halting and going on.
+
+    A model without such a head has None there.
+    """
+
+    logits: Tensor
+    q_halt: Tensor | None
+    q_continue: Tensor | None
 
 
 def check_batch(
@@ -205,8 +216,8 @@ def check_outer(owner: str, control: Control) -> None:
                       f"{owner} then refreshes once per outer loop; use outer_at='cycle' or every=1.")
 
 
-def compute_dtype(owner: str, field: str, name: Any) -> torch.dtype:
-    """The dtype of a name in a config."""
-    if name not in DTYPES:
-        raise invalid(owner, field, f"one of {', '.join(DTYPES)}", name, "Released models use 'bfloat16'.")
-    return DTYPES[name]
+def check_inner(owner: str, control: Control) -> None:
+    """Outer control needs a second state to measure."""
+    if control.site != "inner":
+        raise invalid("Control", "site", "'inner'", control.site,
+                      f"{owner} has one state only; outer control is for TRM and HRM.")

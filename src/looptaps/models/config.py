@@ -139,3 +139,33 @@ class PuzzleConfig(ModelConfig):
         if self.puzzle_emb_ndim == 0:
             return 0
         return self.puzzle_emb_len or -(-self.puzzle_emb_ndim // self.hidden_size)
+
+    @property
+    def scores(self) -> bool:
+        """Whether there is a Q head."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixerConfig(PuzzleConfig):
+    """A model that may mix positions without attention.
+
+    Args:
+        mlp_t: mix positions by a SwiGLU over them instead of by attention.
+        token_inner: inner width of that SwiGLU; None: by `expansion`, as released.
+    """
+
+    mlp_t: bool = False
+    token_inner: int | None = None
+
+    @property
+    def attends(self) -> bool:
+        return not self.mlp_t
+
+    @property
+    def mixer(self) -> tuple[int, int] | None:
+        """Positions and inner width of the token mixer, where there is one."""
+        if not self.mlp_t or self.seq_len is None:
+            return None
+        positions = self.seq_len + self.prefix
+        return positions, self.token_inner or swiglu_width(positions, self.expansion)

@@ -182,29 +182,48 @@ class Block(nn.Module):
         return mlp(h.to(weights.mlp_in.dtype), weights.mlp_in, weights.mlp_out)
 
 
-class PostNormCore(nn.Module):
-    """h <- h + injection, then layers of h <- norm(h + sublayer(h)): what TRM and HRM apply again and again.
-
-    After a token mixer the norm runs over the positions of each feature, as released.
-    """
+class Core(nn.Module):
+    """A stack of blocks that is applied again and again."""
 
     def __init__(self, blocks: list[Block], eps: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(blocks)
         self.eps = eps
 
+    @property
+    def blocks(self) -> list[Block]:
+        """The layers, typed."""
+        return [block for block in self.layers if isinstance(block, Block)]
+
     def weights(self, dtype: torch.dtype) -> tuple[BlockWeights, ...]:
         """All matrices, cast once: pass them to every call of one outer loop."""
-        return tuple(block.weights(dtype) for block in self._blocks())
+        return tuple(block.weights(dtype) for block in self.blocks)
+
+
+class PostNormCore(Core):
+    """h <- h + injection, then layers of h <- norm(h + sublayer(h)): what TRM and HRM apply.
+
+    After a token mixer the norm runs over the positions of each feature, as released.
+    """
 
     def forward(
         self, h: Tensor, injection: Tensor, weights: tuple[BlockWeights, ...], rotary: Rotary | None = None
     ) -> Tensor:
         h = h + injection
-        for block, matrices in zip(self._blocks(), weights, strict=True):
+        for block, matrices in zip(self.blocks, weights, strict=True):
             h = rms_norm(h + block.mix(h, matrices, rotary), self.eps, 1 if block.mixes else -1)
             h = rms_norm(h + block.think(h, matrices), self.eps)
         return h
 
-    def _blocks(self) -> list[Block]:
-        return [block for block in self.layers if isinstance(block, Block)]
+
+class PreNormCore(Core):
+    """h <- h + injection, then layers of h <- h + sublayer(norm(h))."""
+
+    def forward(
+        self, h: Tensor, injection: Tensor, weights: tuple[BlockWeights, ...], rotary: Rotary | None = None
+    ) -> Tensor:
+        h = h + injection
+        for block, matrices in zip(self.blocks, weights, strict=True):
+            h = h + block.mix(rms_norm(h, self.eps), matrices, rotary)
+            h = h + block.think(rms_norm(h, self.eps), matrices)
+        return h

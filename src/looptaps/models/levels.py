@@ -12,21 +12,12 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from looptaps import state as trees
-from looptaps.loop import Control, Memory, Readout, StepStats, as_control
-from looptaps.models.base import DTYPES, LoopRun, Moves, check_batch, check_outer
-from looptaps.models.layers import (
-    CastedEmbedding,
-    CastedLinear,
-    PostNormCore,
-    PuzzleEmbedding,
-    Rotary,
-    rotary_table,
-    truncated_normal,
-)
+from looptaps.loop import Control, Memory, StepStats, as_control
+from looptaps.models.base import LoopRun, Moves, check_outer
+from looptaps.models.layers import PostNormCore, truncated_normal
+from looptaps.models.puzzle import PuzzleModel
 
 
 class Carry(NamedTuple):
@@ -37,75 +28,36 @@ class Carry(NamedTuple):
     x: Tensor
 
 
-class Heads(NamedTuple):
-    """All outputs at a carry: logits (B, n, V), and the logits for halting and for going on, (B,) float32."""
-
-    logits: Tensor
-    q_halt: Tensor
-    q_continue: Tensor
-
-
-class TwoLevelModel(nn.Module):
-    """Embedding, states, loop and heads; a subclass brings its config and its cores.
-
-    `batch` is `{"inputs": (B, n) tokens, "puzzle_identifiers": (B,), zeros if left out}`.
-    """
+class TwoLevelModel(PuzzleModel):
+    """Two states and their loop; a subclass brings the cores."""
 
     # HRM: gradients only through the last z_L and z_H update; TRM: through the whole last cycle.
     _LAST_STEP_ONLY: ClassVar[bool]
     L_level: PostNormCore
 
     def __init__(self, config: Any, generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        self.config = config
-        width, self.prefix = config.hidden_size, config.prefix
-        self._dtype, self._state_dtype = DTYPES[config.forward_dtype], DTYPES[config.resolved_state_dtype]
-        self.embed_tokens = CastedEmbedding(config.vocab_size, width, width**-0.5, generator)
-        if config.pos_encodings == "learned":
-            self.embed_pos = CastedEmbedding(config.seq_len + self.prefix, width, width**-0.5, generator)
-        if self.prefix:
-            self.puzzle_emb = PuzzleEmbedding(config.num_puzzle_identifiers, config.puzzle_emb_ndim)
-        self.lm_head = CastedLinear(width, config.vocab_size, generator=generator)
-        self.q_head = CastedLinear(width, 2, bias=True)
-        with torch.no_grad():  # at first the Q head says "go on" to everything
-            self.q_head.weight.zero_()
-            self.q_head.bias.fill_(-5.0)  # type: ignore[union-attr]
+        super().__init__(config, generator)
         self.H_init: Tensor
         self.L_init: Tensor
-        self.register_buffer("H_init", truncated_normal((width,), 1.0, generator).to(self._state_dtype))
-        self.register_buffer("L_init", truncated_normal((width,), 1.0, generator).to(self._state_dtype))
+        for name in ("H_init", "L_init"):
+            start = truncated_normal((config.hidden_size,), 1.0, generator)
+            self.register_buffer(name, start.to(self._state_dtype))
 
     @property
     def _high(self) -> PostNormCore:
         """The core that updates z_H."""
         return self.L_level
 
-    def embed(self, batch: dict[str, Tensor]) -> Tensor:
-        """The input as the cores see it, (B, prefix + n, d): sqrt(d) times prefix and token embeddings."""
-        config = self.config
-        inputs, ids = check_batch(type(self).__name__, batch, config.vocab_size, config.seq_len,
-                                  config.num_puzzle_identifiers)
-        x = self.embed_tokens(inputs, self._state_dtype)
-        if self.prefix:
-            rows = self.puzzle_emb(ids, self._state_dtype)
-            rows = F.pad(rows, (0, self.prefix * config.hidden_size - rows.shape[-1]))
-            x = torch.cat((rows.view(-1, self.prefix, config.hidden_size), x), dim=1)
-        if config.pos_encodings == "learned":
-            x = 0.707106781 * (x + self.embed_pos.embedding_weight.to(x.dtype))
-        return torch.as_tensor(config.hidden_size**0.5 * x)
+    def cores(self) -> list[nn.Module]:
+        return list(dict.fromkeys((self.L_level, self._high)))
+
+    def answer_state(self, carry: Carry) -> Tensor:
+        return carry.z_H
 
     def begin(self, batch: dict[str, Tensor]) -> Carry:
         """The carry before the first loop: the fixed initial states at every position."""
         x = self.embed(batch)
         return Carry(self.H_init.expand_as(x).contiguous(), self.L_init.expand_as(x).contiguous(), x)
-
-    def resume(self, carry: Carry, batch: dict[str, Tensor], halted: Tensor) -> Carry:
-        """The carry for the next training step: the batch embedded with today's weights, rows that halted afresh.
-
-        Where `halted` (B,) is True the batch holds a new sample. The other rows go on, detached.
-        """
-        fresh = self.begin(batch)
-        return trees.where(halted, fresh, trees.detach(carry))._replace(x=fresh.x)
 
     def advance(
         self,
@@ -144,26 +96,3 @@ class TwoLevelModel(nn.Module):
             z_L = run.outer(first_L, z_L, first_H, z_H)
         memory, stats = run.finish((z_H, z_L), config.H_cycles * per_cycle * len(low), config.H_cycles * len(high))
         return Carry(z_H, z_L, x), memory, stats
-
-    def heads(self, carry: Carry) -> Heads:
-        """Logits of the answer, and both Q logits, with gradients where grad is enabled."""
-        z_H = carry.z_H
-        # Released models read Q at the first prefix position; without a prefix it reads the mean of all.
-        q = self.q_head(z_H[:, 0] if self.prefix else z_H.mean(1)).float()
-        return Heads(self.lm_head(z_H[:, self.prefix :]), q[:, 0], q[:, 1])
-
-    def readout(self, carry: Carry) -> Readout:
-        """The answer now; the score is the halting logit."""
-        heads = self.heads(carry)
-        return Readout(heads.logits, heads.q_halt)
-
-    def compile_core(self, **options: Any) -> None:
-        """Compile the cores in place (`torch.compile` options); parameters and their names stay as they are."""
-        for core in dict.fromkeys((self.L_level, self._high)):
-            core.compile(**options)
-
-    def _rotary(self, x: Tensor) -> Rotary | None:
-        config = self.config
-        if config.pos_encodings != "rope" or not config.attends:
-            return None
-        return rotary_table(x.shape[1], config.hidden_size // config.num_heads, config.rope_theta, x.device)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from looptaps.models.config import PuzzleConfig
-from looptaps.models.layers import Block, PostNormCore, swiglu_width
-from looptaps.models.levels import Carry, Heads, TwoLevelModel
+from looptaps.models.config import MixerConfig, ModelConfig
+from looptaps.models.layers import Block, PostNormCore
+from looptaps.models.levels import TwoLevelModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class TRMConfig(PuzzleConfig):
+class TRMConfig(MixerConfig):
     """TRM's make; the defaults are the released ones.
 
     Args:
         H_cycles: z_H updates per outer loop.
         L_cycles: z_L updates before each of them.
         L_layers: layers of the network.
-        mlp_t: mix positions by a SwiGLU over them instead of by attention.
-        token_inner: inner width of that SwiGLU; None: by `expansion`, as released.
 
     >>> TRMConfig(vocab_size=11, seq_len=81, mlp_t=True).mixer
     (97, 512)
@@ -29,20 +28,6 @@ class TRMConfig(PuzzleConfig):
     H_cycles: int = 3
     L_cycles: int = 6
     L_layers: int = 2
-    mlp_t: bool = False
-    token_inner: int | None = None
-
-    @property
-    def attends(self) -> bool:
-        return not self.mlp_t
-
-    @property
-    def mixer(self) -> tuple[int, int] | None:
-        """Positions and inner width of the token mixer, where there is one."""
-        if not self.mlp_t or self.seq_len is None:
-            return None
-        positions = self.seq_len + self.prefix
-        return positions, self.token_inner or swiglu_width(positions, self.expansion)
 
 
 class TRM(TwoLevelModel):
@@ -60,6 +45,8 @@ class TRM(TwoLevelModel):
     (torch.Size([2, 16, 7]), 36, 6)
     """
 
+    kind: ClassVar[str] = "trm"
+    config_type: ClassVar[type[ModelConfig]] = TRMConfig
     _LAST_STEP_ONLY = False
     config: TRMConfig
 
@@ -74,4 +61,4 @@ class TRM(TwoLevelModel):
         )
 
 
-__all__ = ["TRM", "Carry", "Heads", "TRMConfig"]
+__all__ = ["TRM", "TRMConfig"]
