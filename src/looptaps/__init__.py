@@ -20,11 +20,12 @@ _NAMES = {
     ),
     **dict.fromkeys(("Control", "Stepper", "iterate"), "looptaps.loop"),
     **dict.fromkeys(("spec", "spec_text"), "looptaps.specs"),
+    **dict.fromkeys(("load_model",), "looptaps.models"),
 }
-_SUBPACKAGES = ("errors", "hf", "theory", "testing")
+_SUBPACKAGES = ("errors", "hf", "models", "theory", "testing")
 
 if TYPE_CHECKING:
-    from looptaps import errors, hf, testing, theory
+    from looptaps import errors, hf, models, testing, theory
     from looptaps.controllers import (
         Constant,
         Controller,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from looptaps.loop import Control, Stepper
     from looptaps.loop.iterate import iterate as iterate
+    from looptaps.models import load_model
     from looptaps.specs import spec, spec_text
 
 __all__ = [
@@ -65,6 +67,8 @@ __all__ = [
     "errors",
     "hf",
     "iterate",
+    "load_model",
+    "models",
     "spec",
     "spec_text",
     "testing",
