@@ -1,6 +1,19 @@
 """Mazes as a task, like Maze-Hard: mark a shortest path from S to G in an n x n grid.
 
 Tokens, as in the released files: 0 pad, '#' 1, ' ' 2, 'S' 3, 'G' 4, 'o' 5. The label is the whole grid with the path.
+
+How like Maze-Hard the generated mazes are, 600 of ours against 1,500 released ones (30x30, means):
+
+| | released | ours |
+|---|---|---|
+| walls (standard deviation) | 0.371 (0.027) | 0.368 (0.024) |
+| moves from S to G (95th percentile) | 113.8 (124) | 113.6 (122) |
+| moves from S to the furthest cell | 120.1 | 119.8 |
+| independent cycles; free 2x2 squares | 122.6; 130.9 | 126.2; 132.7 |
+| S on the edge of the grid | 0.197 | 0.202 |
+| straight distance from S to G | 20.0 | 19.5 |
+
+Both begin at 109 moves, have no frame of walls, and almost always many shortest paths. Ours have slightly fewer walls.
 """
 
 from __future__ import annotations

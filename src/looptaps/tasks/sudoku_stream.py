@@ -3,6 +3,9 @@
 Generating a minimal 9x9 puzzle costs about half a millisecond, a symmetric copy a few microseconds. So a pool of
 `pool` base puzzles rolls along: after every `copies` samples one new base enters and the oldest leaves, and each
 sample is a random symmetric copy (one of 1.2e12 for 9x9) of a random base of the pool.
+
+Measured on one core of a shared two-core machine: 1,700 to 2,000 new minimal 9x9 puzzles per second, 45,000 to 52,000
+streamed samples per second with the default pool, half a second to fill it (also on resuming).
 """
 
 from __future__ import annotations
