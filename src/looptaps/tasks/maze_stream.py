@@ -3,7 +3,7 @@
 A 30x30 maze costs about twenty milliseconds to generate, a copy some ten microseconds; so a pool rolls along as for
 Sudoku, each base being used about `copies` times in 16 versions (8 orientations, start and goal exchanged).
 
-Measured on one core of a shared two-core machine: 50 to 75 new 30x30 mazes and about 1,300 streamed samples per second;
+Measured on one core of a busy two-core machine: 50 to 75 new 30x30 mazes and about 1,300 streamed samples per second;
 three to four seconds to fill the default pool (also on resuming).
 """
 

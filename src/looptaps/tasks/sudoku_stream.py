@@ -4,7 +4,7 @@ Generating a minimal 9x9 puzzle costs about half a millisecond, a symmetric copy
 `pool` base puzzles rolls along: after every `copies` samples one new base enters and the oldest leaves, and each
 sample is a random symmetric copy (one of 1.2e12 for 9x9) of a random base of the pool.
 
-Measured on one core of a shared two-core machine: 1,700 to 2,000 new minimal 9x9 puzzles per second, 45,000 to 52,000
+Measured on one core of a busy two-core machine: 1,700 to 2,000 new minimal 9x9 puzzles per second, 45,000 to 52,000
 streamed samples per second with the default pool, half a second to fill it (also on resuming).
 """
 
