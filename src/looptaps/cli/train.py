@@ -18,20 +18,27 @@ def train(
         list[Path] | None, typer.Option(help="Rows to mix in (csv with question and answer); may be repeated.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="Go on, in a new folder, from this checkpoint of another run.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
-    export_only: Annotated[
-        bool, typer.Option("--export-only", help="Train nothing: export the folder's last checkpoint.")
-    ] = False,
+    export_to: Annotated[
+        Path | None,
+        typer.Option("--export", help="Train nothing: export the last checkpoint to a folder or .safetensors file."),
+    ] = None,
 ) -> None:
-    """Train a model by a recipe: checkpoints, a curve, and at the end weights with a card in <out>/model."""
+    """Train a model by a recipe: checkpoints, a curve, and at the end weights with a card in <out>/model.
+
+    A run that was stopped or killed goes on with --resume, with the same losses as if nothing had happened.
+    """
     from looptaps.train.recipe import load_recipe
 
     values = load_recipe(recipe)
     folder = out or Path("runs") / values.name
-    if export_only:
+    if export_to is not None:
         from looptaps.train.export import export
 
-        typer.echo(f"Exported to {export(folder)}")
+        typer.echo(f"Exported to {export(folder, export_to)}")
         return
     if threads is not None:
         import torch
@@ -39,5 +46,7 @@ def train(
         torch.set_num_threads(threads)
     from looptaps.train.trainer import Trainer
 
-    trainer = Trainer(values, folder, data=data or [], resume=resume)
-    typer.echo(f"Exported to {trainer.run()}")
+    trainer = Trainer(values, folder, data=data or [], resume=resume, start=start)
+    where = trainer.run()
+    if trainer.is_main:
+        typer.echo(f"Exported to {where}")

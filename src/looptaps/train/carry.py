@@ -27,9 +27,9 @@ class Slots(NamedTuple):
     batch: Batch
     carry: Any
     memory: Memory | None
-    loops_B: Tensor  # outer loops the sample has had
-    least_B: Tensor  # loops before which it may not halt
-    halted_B: Tensor  # True where a fresh sample is needed
+    loops: Tensor  # outer loops the sample has had
+    least: Tensor  # loops before which it may not halt
+    halted: Tensor  # True where a fresh sample is needed
 
 
 class StepOutput(NamedTuple):
@@ -38,10 +38,11 @@ class StepOutput(NamedTuple):
     loss: Tensor
     carry: Any
     memory: Memory | None
-    answer_B: Tensor
-    exact_B: Tensor
-    q_halt_B: Tensor | None
-    finite_B: Tensor
+    answer: Tensor
+    exact: Tensor
+    q_halt: Tensor | None
+    finite: Tensor
+    stopped: Tensor | None
     penalty: Tensor
 
 
@@ -56,7 +57,7 @@ def empty_slots(stream: Stream, size: int, device: torch.device) -> Slots:
 
 def refill(slots: Slots, stream: Stream, halting: HaltingRecipe, generator: torch.Generator) -> Slots:
     """Put fresh samples where the old ones halted, and draw how long each must think at least."""
-    rows = slots.halted_B.nonzero().squeeze(1)
+    rows = slots.halted.nonzero().squeeze(1)
     n = int(rows.numel())
     fresh = stream.take(n)
     batch = {}
@@ -64,24 +65,31 @@ def refill(slots: Slots, stream: Stream, halting: HaltingRecipe, generator: torc
         batch[key] = old.clone()
         batch[key][rows] = fresh[key].to(old.device)
     # Two draws per slot whatever halted, so that the generator's place depends on the step alone.
-    size = slots.halted_B.shape[0]
+    size = slots.halted.shape[0]
     explores = torch.rand(size, generator=generator) < halting.exploration
     longest = max(halting.max_loops, 2)
     floor = torch.randint(2, longest + 1, (size,), generator=generator)
     least = torch.where(explores, floor, 1).to(rows.device)
     return slots._replace(
         batch=batch,
-        loops_B=torch.where(slots.halted_B, 0, slots.loops_B),
-        least_B=torch.where(slots.halted_B, least, slots.least_B),
+        loops=torch.where(slots.halted, 0, slots.loops),
+        least=torch.where(slots.halted, least, slots.least),
     )
 
 
 def settle(slots: Slots, output: StepOutput, halting: HaltingRecipe) -> Slots:
-    """After a step: who halts? Samples whose numbers went bad are replaced too."""
-    loops = slots.loops_B + 1
-    wants = torch.zeros_like(slots.halted_B) if output.q_halt_B is None else output.q_halt_B > 0
-    halted = (loops >= halting.max_loops) | (wants & (loops >= slots.least_B)) | ~output.finite_B
-    return slots._replace(carry=output.carry, memory=output.memory, loops_B=loops, halted_B=halted)
+    """After a step: who halts? By the model's own stopping rule if it has one, else by its halting logit.
+
+    Samples whose numbers went bad are replaced too.
+    """
+    loops = slots.loops + 1
+    wants = torch.zeros_like(slots.halted)
+    if output.stopped is not None:
+        wants = output.stopped
+    elif output.q_halt is not None:
+        wants = output.q_halt > 0
+    halted = (loops >= halting.max_loops) | (wants & (loops >= slots.least)) | ~output.finite
+    return slots._replace(carry=output.carry, memory=output.memory, loops=loops, halted=halted)
 
 
 class SupervisedStep(nn.Module):
@@ -104,11 +112,11 @@ class SupervisedStep(nn.Module):
         if slots.carry is None:
             carry = model.begin(slots.batch)
         else:
-            carry = model.resume(slots.carry, slots.batch, slots.halted_B)
+            carry = model.resume(slots.carry, slots.batch, slots.halted)
         memory = self._memory(slots, carry)
         carry, memory, stats = model.advance(carry, self.control, memory, trace=self.penalty is not None)
         heads = model.heads(carry)
-        q_halt = getattr(heads, "q_halt", None)
+        q_halt = heads.q_halt
         losses = supervised(self.recipe.kind, heads.logits, q_halt, slots.batch["labels"], self.recipe.q_weight)
         finite = stats.finite & losses.total.isfinite()
         loss = torch.where(finite, losses.total, 0).mean()
@@ -124,6 +132,7 @@ class SupervisedStep(nn.Module):
             losses.exact,
             None if q_halt is None else q_halt.detach(),
             finite,
+            model.stopped(carry) if callable(getattr(model, "stopped", None)) else None,
             penalty.detach(),
         )
 
@@ -131,4 +140,4 @@ class SupervisedStep(nn.Module):
         if slots.memory is None:
             return None
         fresh = begin_memory(self.control.rule(), carry.z_L, self.control.scope_over())
-        return trees.where(slots.halted_B, fresh, slots.memory)
+        return trees.where(slots.halted, fresh, slots.memory)

@@ -51,7 +51,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise InvalidFile(f"There is no checkpoint {path}. Start the run without --resume.") from error
+        raise InvalidFile(f"There is no checkpoint {path}. Give a run that has one, or start anew.") from error
     except Exception as error:  # torch raises many kinds for damaged and foreign files
         raise InvalidFile(f"{path} is no checkpoint of a training run, or is damaged "
                           f"({type(error).__name__}). Give the last.pt of a run.") from error
@@ -104,7 +104,8 @@ class Lines:
             file.flush()
             os.fsync(file.fileno())
 
-    def cut(self, step: int) -> None:
-        """Drop what came after a step: a resumed run writes it again."""
-        kept = "".join(json.dumps(line) + "\n" for line in self.read() if line["step"] <= step)
+    def cut(self, step: int, source: Path | None = None) -> None:
+        """Drop what came after a step: a resumed run writes it again. The lines may come from another run's file."""
+        lines = self if source is None else Lines(source)
+        kept = "".join(json.dumps(line) + "\n" for line in lines.read() if line["step"] <= step)
         write_atomically(self.path, lambda file: file.write(kept.encode()))

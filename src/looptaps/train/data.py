@@ -98,7 +98,7 @@ def _validation(recipe: Recipe) -> Task:
         return SudokuTask.generated(count, seed, box=(rows, columns))
     from looptaps.tasks.maze import MazeTask
 
-    shape = {key: value for key, value in recipe.data.options.items() if key in ("height", "width", "size")}
+    shape = {key: value for key, value in recipe.data.options.items() if key in ("size", "min_path")}
     return MazeTask.generated(count, seed, **shape)
 
 

@@ -7,35 +7,33 @@ import json
 from pathlib import Path
 from typing import Any
 
-from looptaps.errors import InvalidFile
+from looptaps.models import MODELS, save_model
 from looptaps.train import checkpointing as files
 from looptaps.train.recipe import Recipe, recipe_from
 
 
 def export(run: str | Path, out: str | Path | None = None) -> Path:
-    """Write `model.safetensors` (averaged weights, float32), `config.json` and `README.md` into `<run>/model`."""
+    """Write the averaged weights of a run's last checkpoint with config and card; returns where.
+
+    Args:
+        run: the run's folder.
+        out: a folder, or a single `.safetensors` file; left out, `<run>/model`.
+    """
     run = Path(run)
     out = Path(out) if out is not None else run / "model"
     state = files.load(run / "last.pt")
     recipe = recipe_from(state["recipe"], str(run / "last.pt"))
     described = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    weights = {key.removeprefix("module."): value.contiguous() for key, value in state["ema"].items()
-               if key.startswith("module.")}
-    if not weights:
-        raise InvalidFile(f"{run / 'last.pt'} has no averaged weights. Was it written by this trainer?")
-    out.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(out / "model.safetensors", lambda file: file.write(_serialised(weights)))
-    sha256 = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
-    files.write_json(out / "config.json", {"kind": recipe.model.kind, "config": described["config"]})
+    weights = {key.removeprefix("module."): value for key, value in state["ema"].items() if key.startswith("module.")}
+    cls = MODELS[recipe.model.kind]
+    model = cls.from_weights(cls.config_type.from_dict(described["config"]), weights, str(run / "last.pt"))
+    save_model(model, out)
+    written = out if out.suffix == ".safetensors" else out / "model.safetensors"
+    sha256 = hashlib.sha256(written.read_bytes()).hexdigest()
     card = _card(recipe, state, described, sha256, list(files.Lines(run / "curve.jsonl").read()))
-    files.write_atomically(out / "README.md", lambda file: file.write(card.encode()))
+    place = out.with_suffix(".md") if out.suffix == ".safetensors" else out / "README.md"
+    files.write_atomically(place, lambda file: file.write(card.encode()))
     return out
-
-
-def _serialised(weights: dict[str, Any]) -> bytes:
-    from safetensors.torch import save
-
-    return save(weights, metadata={"format": "pt"})
 
 
 def _card(
@@ -48,7 +46,7 @@ def _card(
         "`looptaps train` and nothing else.", "",
         f"- {state['step']:,} steps, {state['cpu'] / 60:.1f} CPU-minutes, seed {recipe.seed}",
         f"- `model.safetensors` sha256 {sha256}", "", "## Curve", "",
-        "Exact accuracy in % by outer loop, averaged weights, on fixed validation puzzles that were not trained on.", "",
+        "Exact accuracy in % by outer loop, averaged weights, on fixed puzzles that were not trained on.", "",
     ]
     names = [(name, loop) for name, by in curve[-1]["exact"].items() for loop in by] if curve else []
     lines.append("| step | CPU-minutes | " + " | ".join(f"{name} @{loop}" for name, loop in names) + " |")

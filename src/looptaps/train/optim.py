@@ -85,4 +85,4 @@ def make_scheduler(
 
 def make_ema(model: nn.Module, decay: float) -> AveragedModel:
     """torch's averaged model: ema <- decay * ema + (1 - decay) * weights, beginning with the first weights."""
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]

@@ -39,9 +39,8 @@ class Display:
         if self._progress is not None:
             self._progress.update(self._task, completed=done)
 
-    def interval(self, line: dict[str, Any], done: float) -> None:
-        """Report a logged line."""
-        left = line["left"]
+    def interval(self, line: dict[str, Any], done: float, left: float) -> None:
+        """Report a logged line; `left` seconds remain."""
         status = (f"step {line['step']}  loss {line['loss']:.4f}  exact {100 * line['exact']:.1f} %  "
                   f"loops {line['loops']:.1f}  {self.accuracy}  left {_clock(left)}")
         if self._progress is not None:
