@@ -21,6 +21,7 @@ _NAMES = {
     **dict.fromkeys(("Control", "Stepper", "iterate"), "looptaps.loop"),
     **dict.fromkeys(("spec", "spec_text"), "looptaps.specs"),
     **dict.fromkeys(("load_model",), "looptaps.models"),
+    "BalancePenalty": "looptaps.train",
 }
 _SUBPACKAGES = ("errors", "hf", "models", "theory", "testing")
 
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from looptaps.loop.iterate import iterate as iterate
     from looptaps.models import load_model
     from looptaps.specs import spec, spec_text
+    from looptaps.train import BalancePenalty
 
 __all__ = [
+    "BalancePenalty",
     "Constant",
     "Control",
     "Controller",

@@ -36,7 +36,7 @@ def train(
     values = load_recipe(recipe)
     folder = out or Path("runs") / values.name
     if export_to is not None:
-        from looptaps.train.export import export
+        from looptaps.train.exporting import export
 
         typer.echo(f"Exported to {export(folder, export_to)}")
         return

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from looptaps.train.export import export
+    from looptaps.train.exporting import export
     from looptaps.train.penalty import BalancePenalty
     from looptaps.train.recipe import Recipe, load_recipe, parse_recipe
     from looptaps.train.trainer import Trainer
@@ -18,7 +18,7 @@ _NAMES = {
     "BalancePenalty": "looptaps.train.penalty",
     "Recipe": "looptaps.train.recipe",
     "Trainer": "looptaps.train.trainer",
-    "export": "looptaps.train.export",
+    "export": "looptaps.train.exporting",
     "load_recipe": "looptaps.train.recipe",
     "parse_recipe": "looptaps.train.recipe",
 }

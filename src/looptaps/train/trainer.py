@@ -19,7 +19,7 @@ from looptaps.train import checkpointing as files
 from looptaps.train import snapshot
 from looptaps.train.carry import SupervisedStep, empty_slots, refill, settle
 from looptaps.train.data import make_data
-from looptaps.train.export import export
+from looptaps.train.exporting import export
 from looptaps.train.meter import Meter
 from looptaps.train.models import build_model
 from looptaps.train.optim import make_ema, make_optimizer, make_scheduler
