@@ -1,62 +1,102 @@
 """The released checkpoints' logits, bit for bit, through the public loader.
 
-Run as a script, this file writes the probe: products on which another CPU's kernels may differ in the last bit.
+On a CPU with other matrix kernels the last bits differ, and these models amplify them; a probe product shows that, and
+then logits are compared within a hundred times its error, mean against mean. Measured with oneDNN held to AVX2: HRM
+moves by 0.007 and stays there, TRM's attention by 0.003 after one loop and 0.28 after four; its mixer, random and not
+contractive, by 0.24 after one loop and by 1.07, as much as two unrelated outputs, from the second on. So there only its
+first loop is compared. Run as a script, this file records the probe.
 """
 
+import functools
+import hashlib
+import json
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 
 import looptaps as lt
 
 DATA = Path(__file__).parents[1] / "data" / "parity"
+# On other kernels rounding has drowned the mixer's logits after this many loops.
+LOOPS_ELSEWHERE = {"sudoku_mlp": 1}
 CASES = [("trm", "sudoku_mlp", 36, 6), ("trm", "maze_att", 24, 6), ("hrm", "sudoku_hrm", 8, 4)]
 
 
-def probe():
-    """The kernels these models use, on fixed numbers: products, SwiGLU, attention, and a norm."""
-
-    def numbers(*shape, step):
-        count = torch.Size(shape).numel()
-        return ((torch.arange(count) * step % 1009 - 504) / 256).reshape(shape).to(torch.bfloat16)
-
-    x = numbers(4, 97, 32, step=7919)
-    mixed = F.linear(x.transpose(1, 2).contiguous(), numbers(1024, 97, step=104729) / 16)
-    gate, up = F.linear(x, numbers(512, 32, step=15485863) / 8).chunk(2, -1)
-    down = F.linear(F.silu(gate) * up, numbers(32, 256, step=611953) / 16)
-    query, key, value = x.view(4, 97, 4, 8).transpose(1, 2), x.flip(1).view(4, 97, 4, 8).transpose(1, 2), down
-    attended = F.scaled_dot_product_attention(query, key, value.view(4, 97, 4, 8).transpose(1, 2))
-    normed = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-5)
-    return {"mixed": mixed[:, ::4, ::16].clone(), "down": down, "attended": attended.contiguous(), "normed": normed}
+def _rms(x):
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
 
 
-def probe_error():
-    """How far this CPU's kernels are from those the fixtures were made with: 0.0 where they agree in every bit."""
-    recorded = load_file(DATA / "probe.safetensors")
-    return max((value.float() - recorded[name].float()).abs().max().item() for name, value in probe().items())
+def _swiglu(x, w_in, w_out):
+    gate, up = F.linear(x, w_in).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, w_out)
+
+
+def _layers(h, weights):
+    """The layers of a fixture written out with torch alone (no rotary positions: they need no product)."""
+    B, n, d = h.shape
+    for layer in ("L_level.layers.0.", "L_level.layers.1."):
+        own = {key.removeprefix(layer).removesuffix(".weight"): value for key, value in weights.items()
+               if key.startswith(layer)}
+        if "mlp_t.down_proj" in own:
+            turned = h.transpose(1, 2).contiguous()
+            turned = _rms(turned + _swiglu(turned, own["mlp_t.gate_up_proj"], own["mlp_t.down_proj"]))
+            h = turned.transpose(1, 2)
+        else:
+            parts = F.linear(h, own["self_attn.qkv_proj"]).view(B, n, 12, d // 4).transpose(1, 2).chunk(3, 1)
+            mixed = F.scaled_dot_product_attention(*parts).transpose(1, 2).reshape(B, n, d)
+            h = _rms(h + F.linear(mixed, own["self_attn.o_proj"]))
+        h = _rms(h + _swiglu(h, own["mlp.gate_up_proj"], own["mlp.down_proj"]))
+    return h
+
+
+def probe(name):
+    """Products of a fixture's shapes and weights: a fingerprint of their bits, and their mean error.
+
+    The error is that of bfloat16 against float64, so it says how much a product may move when kernels differ.
+    """
+    torch.set_num_threads(1)
+    stored = torch.load(DATA / name / "step_1", weights_only=True)
+    weights = {key.removeprefix("_orig_mod.model.inner."): value.to(torch.bfloat16) for key, value in stored.items()}
+    exact = {key: value.double() for key, value in weights.items()}
+    positions, generator = {"sudoku_mlp": 97, "maze_att": 52, "sudoku_hrm": 82}[name], torch.Generator().manual_seed(0)
+    bits, errors = hashlib.sha256(), []
+    for _ in range(24):
+        h = (torch.randint(-512, 513, (4, positions, 32), generator=generator) / 256).to(torch.bfloat16)
+        out = _layers(h, weights)
+        bits.update(out.contiguous().view(torch.int16).numpy().tobytes())
+        errors.append((out.double() - _layers(h.double(), exact)).abs().mean().item())
+    return bits.hexdigest(), sum(errors) / len(errors)
+
+
+@functools.cache
+def kernels_error():
+    """0.0 where this CPU's kernels give the bits of those the fixtures were made with, else the probe's mean error."""
+    recorded = json.loads((DATA / "probe.json").read_text())
+    probes = {name: probe(name) for _, name, _, _ in CASES}
+    return 0.0 if all(probes[name][0] == recorded[name] for name in probes) else max(e for _, e in probes.values())
 
 
 @pytest.mark.parametrize(("kind", "name", "low", "high"), CASES)
 def test_released_checkpoints_give_the_released_logits(kind, name, low, high):
-    torch.set_num_threads(1)
     expected = torch.load(DATA / name / "expected.pt", weights_only=True)
     model = lt.load_model(kind, DATA / name / "step_1")
-    error = probe_error()
+    error = kernels_error()
+    loops = 4 if error == 0 else LOOPS_ELSEWHERE.get(name, 4)
     if error:
-        warnings.warn(f"This CPU's matrix kernels differ from the fixtures' by {error:.3g} on the probe, so {name} is "
-                      f"compared within {100 * error:.3g}, not bit for bit.", stacklevel=1)
+        warnings.warn(f"This CPU's matrix kernels are not those the fixtures were made with (probe error {error:.3g}): "
+                      f"{loops} loops of {name} are compared within {100 * error:.3g}, not bit for bit.", stacklevel=1)
     with torch.no_grad():
         carry, memory = model.begin({"inputs": expected["inputs"]}), None
-        for loop in range(4):
+        for loop in range(loops):
             carry, memory, stats = model.advance(carry, lt.Control(lt.Standard()), memory)
             logits, score = model.readout(carry)
             if error:
-                torch.testing.assert_close(logits.float(), expected["logits"][loop], rtol=0, atol=100 * error)
-                torch.testing.assert_close(score, expected["q"][loop], rtol=0, atol=100 * error)
+                assert (logits.float() - expected["logits"][loop]).abs().mean() <= 100 * error
+                assert (score - expected["q"][loop]).abs().mean() <= 100 * error
             else:
                 assert torch.equal(logits.float(), expected["logits"][loop])
                 assert torch.equal(score, expected["q"][loop])
@@ -81,5 +121,4 @@ def test_the_controlled_path_at_unit_step_gives_the_same_bits(kind, name, low, h
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    save_file(probe(), DATA / "probe.safetensors")
+    (DATA / "probe.json").write_text(json.dumps({name: probe(name)[0] for _, name, _, _ in CASES}, indent=2) + "\n")
