@@ -14,9 +14,9 @@ KEEP = 4096  # forwards whose etas are kept one by one; the means run over all o
 class EtaTrace:
     """eta of every forward, `trace[f]`: (K, B), or (K, B, N) in token scope.
 
-    `means[f]` is the mean of forward f (padding left out), `stage_means` (K,) and `mean` are the paper's
-    E_forward[eta_k] and eta-bar: every forward counts the same, a prefill as much as a decoded token.
-    The last 4096 forwards are kept; the means run over all of them.
+    `means[f]` is the mean of forward f over stages and rows (padding left out); `stage_means` (K,) and `mean` are the
+    paper's E_forward[eta_k] and eta-bar. Every forward of every row counts the same, a prompt as much as a decoded
+    token, so that batching does not change them. The last 4096 forwards are kept; the means run over all of them.
     """
 
     def __init__(self) -> None:
@@ -27,22 +27,24 @@ class EtaTrace:
         self._etas: deque[Tensor] = deque(maxlen=KEEP)
         self._means: deque[Tensor] = deque(maxlen=KEEP)
         self._sum: Tensor | None = None
+        self._rows: Tensor | None = None
         self.count = 0
 
     def record(self, etas: list[Tensor], mask: Tensor | None) -> None:
         """One forward: the etas of its stages, and which rows or positions are real."""
         eta = torch.stack([value.detach() for value in etas])
-        rows = eta.flatten(1).double()
-        if mask is None or mask.shape != eta.shape[1:]:
-            stages = rows.mean(1)
-        else:
-            real = mask.flatten()
-            stages = torch.where(real, rows, 0).sum(1) / real.sum().clamp(min=1)
+        wide = eta.double()
+        weight = torch.ones(eta.shape[1:], dtype=wide.dtype, device=eta.device) if mask is None else mask.to(wide)
+        if eta.ndim == 3:  # the mean over a row's real positions; a row without any does not count
+            wide = (wide * weight).sum(2) / weight.sum(1).clamp(min=1)
+            weight = (weight.sum(1) > 0).to(wide)
+        stages, rows = (wide * weight).sum(1), weight.sum()
         if self._sum is not None and self._sum.shape != stages.shape:
             self.clear()  # the number of stages was changed
         self._etas.append(eta)
-        self._means.append(stages.mean())
+        self._means.append(stages.mean() / rows.clamp(min=1))
         self._sum = stages if self._sum is None else self._sum.to(stages.device) + stages
+        self._rows = rows if self._rows is None else self._rows.to(rows.device) + rows
         self.count += 1
 
     @property
@@ -52,8 +54,10 @@ class EtaTrace:
 
     @property
     def stage_means(self) -> Tensor | None:
-        """E_forward[eta_k] for each stage k; None before the first forward."""
-        return None if self._sum is None else (self._sum / self.count).cpu()
+        """E_forward[eta_k] for each stage k, over rows and forwards; None before the first."""
+        if self._sum is None or self._rows is None:
+            return None
+        return (self._sum / self._rows.clamp(min=1)).cpu()
 
     @property
     def mean(self) -> float | None:
