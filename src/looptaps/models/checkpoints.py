@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from looptaps.models.hub import (
     WEIGHTS_NAME,
     SavedModel,
     described_config,
+    parse_json,
+    read_json,
     read_safetensors,
     write_file,
     write_folder,
@@ -100,7 +101,7 @@ def _load(cls: type[SavedModel], path: Path, given: dict[str, int | None]) -> Sa
         if not (path / CONFIG_NAME).is_file():
             hint = " Name the checkpoint file in it, such as 'step_65100'." if (path / YAML_NAME).is_file() else ""
             raise InvalidFile(f"{path} is a folder without {CONFIG_NAME}, so it is no model of looptaps.{hint}")
-        description, weights_path = _json(path / CONFIG_NAME), path / WEIGHTS_NAME
+        description, weights_path = read_json(path / CONFIG_NAME), path / WEIGHTS_NAME
         weights, _ = read_safetensors(weights_path)
     else:
         weights_path = path
@@ -108,9 +109,9 @@ def _load(cls: type[SavedModel], path: Path, given: dict[str, int | None]) -> Sa
             return load_released(cls, path, given)
         weights, metadata = read_safetensors(path)
         if METADATA_KEY in metadata:
-            description = _json_text(metadata[METADATA_KEY], f"the metadata of {path}")
+            description = parse_json(metadata[METADATA_KEY], f"the metadata of {path}")
         elif path.name == WEIGHTS_NAME and (path.parent / CONFIG_NAME).is_file():
-            description = _json(path.parent / CONFIG_NAME)
+            description = read_json(path.parent / CONFIG_NAME)
         else:
             return load_released(cls, path, given)
     config = described_config(cls, description, str(path))
@@ -121,17 +122,3 @@ def _load(cls: type[SavedModel], path: Path, given: dict[str, int | None]) -> Sa
     if given["seq_len"] is not None and config.seq_len is None:
         config = dataclasses.replace(config, seq_len=given["seq_len"])
     return cls.from_weights(config, weights, str(weights_path))
-
-
-def _json(path: Path) -> Any:
-    try:
-        return _json_text(path.read_text(encoding="utf-8"), str(path))
-    except (UnicodeDecodeError, OSError) as error:
-        raise InvalidFile(f"{path} cannot be read as text ({error}).") from error
-
-
-def _json_text(text: str, source: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidFile(f"{source} is no JSON ({error}).") from error

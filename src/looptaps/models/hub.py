@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from looptaps.errors import InvalidFile, LooptapsError
+from looptaps.errors import InvalidFile, InvalidType, LooptapsError
 from looptaps.models.config import ModelConfig
 
 WEIGHTS_NAME, CONFIG_NAME, CARD_NAME = "model.safetensors", "config.json", "README.md"
@@ -72,20 +72,24 @@ class SavedModel(nn.Module, PyTorchModelHubMixin, library_name="looptaps", tags=
         force_download: bool,
         local_files_only: bool,
         token: str | bool | None,
-        config: Any = None,
         map_location: str = "cpu",
         **unknown: Any,
     ) -> Self:
+        # The mixin hands over a part of the config file; ours is read whole, because it also says the model's kind.
+        unknown.pop("config", None)
         if unknown:
-            raise TypeError(f"{cls.__name__}.from_pretrained does not know {', '.join(sorted(unknown))}.")
-        path = Path(model_id) / WEIGHTS_NAME
-        if not Path(model_id).is_dir():
-            path = Path(hf_hub_download(model_id, WEIGHTS_NAME, revision=revision, cache_dir=cache_dir, token=token,
+            raise InvalidType(f"{cls.__name__}.from_pretrained does not know {', '.join(sorted(unknown))}.")
+
+        def fetch(name: str) -> Path:
+            if Path(model_id).is_dir():
+                return Path(model_id) / name
+            return Path(hf_hub_download(model_id, name, revision=revision, cache_dir=cache_dir, token=token,
                                         force_download=force_download, local_files_only=local_files_only))
-        if config is None:
-            raise InvalidFile(f"{model_id} has no {CONFIG_NAME}, so its model cannot be built.")
+
+        description = read_json(fetch(CONFIG_NAME))
+        path = fetch(WEIGHTS_NAME)
         weights, _ = read_safetensors(path)
-        return cls.from_weights(described_config(cls, config, str(model_id)), weights, str(path)).to(map_location)
+        return cls.from_weights(described_config(cls, description, str(model_id)), weights, str(path)).to(map_location)
 
 
 def described_config(cls: type[SavedModel], description: Any, source: str) -> ModelConfig:
@@ -111,6 +115,22 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InvalidFile(f"{path} does not exist.") from error
     except (SafetensorError, OSError) as error:
         raise InvalidFile(f"{path} is damaged, truncated, or no safetensors file ({error}).") from error
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        return parse_json(path.read_text(encoding="utf-8"), str(path))
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidFile(f"{path} cannot be read as text ({error}).") from error
+
+
+def parse_json(text: str, source: str) -> Any:
+    """The content of a JSON text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidFile(f"{source} is no JSON ({error}).") from error
 
 
 def write_folder(model: SavedModel, folder: Path, card: str | None) -> None:
