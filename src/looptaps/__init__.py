@@ -22,11 +22,15 @@ _NAMES = {
     **dict.fromkeys(("spec", "spec_text"), "looptaps.specs"),
     **dict.fromkeys(("load_model",), "looptaps.models"),
     "BalancePenalty": "looptaps.train",
+    **dict.fromkeys(
+        ("FixedDepth", "AdaptiveExit", "QExit", "FixedPoint", "Anderson", "Rollouts", "Result", "Status", "serve_loop"),
+        "looptaps.strategies",
+    ),
 }
-_SUBPACKAGES = ("errors", "hf", "models", "theory", "testing")
+_SUBPACKAGES = ("errors", "hf", "models", "strategies", "theory", "testing")
 
 if TYPE_CHECKING:
-    from looptaps import errors, hf, models, testing, theory
+    from looptaps import errors, hf, models, strategies, testing, theory
     from looptaps.controllers import (
         Constant,
         Controller,
@@ -47,18 +51,37 @@ if TYPE_CHECKING:
     from looptaps.loop.iterate import iterate as iterate
     from looptaps.models import load_model
     from looptaps.specs import spec, spec_text
+    from looptaps.strategies import (
+        AdaptiveExit,
+        Anderson,
+        FixedDepth,
+        FixedPoint,
+        QExit,
+        Result,
+        Rollouts,
+        Status,
+        serve_loop,
+    )
     from looptaps.train import BalancePenalty
 
 __all__ = [
+    "AdaptiveExit",
+    "Anderson",
     "BalancePenalty",
     "Constant",
     "Control",
     "Controller",
     "Decision",
+    "FixedDepth",
+    "FixedPoint",
+    "QExit",
+    "Result",
+    "Rollouts",
     "Sample",
     "Schedule",
     "Segments",
     "Standard",
+    "Status",
     "Stepper",
     "TapsAdam",
     "TapsBB",
@@ -72,8 +95,10 @@ __all__ = [
     "iterate",
     "load_model",
     "models",
+    "serve_loop",
     "spec",
     "spec_text",
+    "strategies",
     "testing",
     "theory",
 ]

@@ -1,0 +1,104 @@
+"""`serve_loop`: a stream of puzzles solved at full batch, like continuous batching in a language-model server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from looptaps.errors import InvalidType, InvalidUse
+from looptaps.loop import as_control
+from looptaps.loop.model import AnyLoopModel
+from looptaps.strategies.base import Result
+from looptaps.strategies.driver import Fresh, drive
+from looptaps.strategies.rule import StoppingRule, check_ids, check_seed, check_whole
+
+
+class Served(NamedTuple):
+    """Samples that are done: their ids (b,), and what came out, row for row."""
+
+    ids: Tensor
+    result: Result
+
+
+def serve_loop(
+    strategy: StoppingRule,
+    model: AnyLoopModel,
+    stream: Iterable[Any],
+    control: Any,
+    *,
+    batch_size: int,
+    seed: int = 0,
+) -> Iterator[Served]:
+    """Solve a stream: as soon as samples are done, waiting ones take their places. Yields samples as they are done.
+
+    Args:
+        strategy: any stopping rule (not `Rollouts`).
+        model: a `LoopModel`.
+        stream: batches of any size, as pairs `(ids, batch)` (what `task.batches(...)` gives) or as plain batches,
+            whose samples are then numbered on. It is read only as far as there is room.
+        control: a controller, or a `Control` around one.
+        batch_size: how many samples run at a time.
+        seed: of random initial states, drawn per (seed, sample id).
+
+    The answers are those of `strategy.run`; only the order in which they come differs.
+
+    >>> import looptaps as lt, torch
+    >>> from looptaps.models import LoopedConfig, LoopedTransformer
+    >>> model = LoopedTransformer(LoopedConfig(vocab_size=7, seq_len=16, hidden_size=32, num_heads=2)).eval()
+    >>> stream = [{"inputs": torch.randint(7, (5, 16))} for _ in range(3)]
+    >>> sorted(i for done in serve_loop(lt.FixedDepth(4), model, stream, lt.TapsGD(), batch_size=4)
+    ...        for i in done.ids.tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    """
+    if not isinstance(strategy, StoppingRule):
+        raise InvalidUse(f"serve_loop runs stopping rules, not {type(strategy).__name__}. Call its run() on batches.")
+    if getattr(strategy, "batch_max", False):
+        raise InvalidUse("With batch_max a sample's end depends on its batch, and a stream has none. "
+                         "Use batch_max=False.")
+    check_whole("serve_loop", "batch_size", batch_size, 1, "Use 256, for instance.")
+    strategy.check(model)
+    done = drive(strategy, model, as_control(control), _Stream(stream), seed=check_seed(seed), capacity=batch_size)
+    return (Served(torch.tensor(part.ids), part.result) for part in done)
+
+
+class _Stream:
+    """A stream of batches, taken in pieces."""
+
+    def __init__(self, stream: Iterable[Any]) -> None:
+        self._items = iter(stream)
+        self._batch: dict[str, Tensor] = {}
+        self._ids: list[int] = []
+        self._used = 0
+        self._numbered = 0
+
+    def take(self, most: int | None) -> Fresh | None:
+        if self._used == len(self._ids):
+            item = next(self._items, None)
+            if item is None:
+                return None
+            self._open(item)
+        end = len(self._ids) if most is None else min(len(self._ids), self._used + most)
+        rows, self._used = slice(self._used, end), end
+        batch = {key: value[rows] for key, value in self._batch.items() if isinstance(value, Tensor)}
+        ids = self._ids[rows]
+        return Fresh(batch, list(ids), ids, [0] * len(ids))
+
+    def _open(self, item: Any) -> None:
+        ids: Any = None
+        batch = item
+        if not isinstance(item, dict):
+            if not isinstance(item, tuple) or len(item) != 2:
+                raise InvalidType("serve_loop needs a stream of batches or of pairs (ids, batch), but it holds "
+                                  f"{type(item).__name__}.")
+            ids, batch = item
+        numbers = check_ids(batch, ids)
+        if ids is None:
+            numbers = [self._numbered + i for i in numbers]
+            self._numbered += len(numbers)
+        self._batch, self._ids, self._used = batch, numbers, 0
+
+
+__all__ = ["Served", "serve_loop"]
