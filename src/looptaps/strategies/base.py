@@ -104,9 +104,10 @@ class Result:
 
     def select(self, rows: Tensor) -> Result:
         """Some of the samples, or all in another order. Traces and rollouts stay behind."""
-        return Result(**{
+        picked: dict[str, Any] = {
             name: None if value is None else value[rows] for name, value in self._columns().items()
-        })
+        }
+        return Result(**picked)
 
     @classmethod
     def join(cls, parts: Sequence[Result]) -> Result:
@@ -114,10 +115,11 @@ class Result:
         if not parts:
             raise InvalidUse("Result.join needs at least one result; nothing was run.")
         columns = [part._columns() for part in parts]
-        return cls(**{
-            name: None if columns[0][name] is None else torch.cat([column[name] for column in columns])
-            for name in columns[0]
-        })
+        joined: dict[str, Any] = {
+            name: None if first is None else torch.cat([column[name] for column in columns])
+            for name, first in columns[0].items()
+        }
+        return cls(**joined)
 
     def _columns(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("trace", "rollouts")}

@@ -224,7 +224,7 @@ def _start(rule: StoppingRule, model: AnyLoopModel, fresh: Fresh, seed: int, noi
     if noise is not None and noise.sigma > 0:
         check_state_name(carry, noise.where)
         generators = [generator("kick", seed, *key, device=inputs.device) for key in keys]
-    return _Running(_Trees(carry, None, rule.begin(inputs), tally), fresh.places, fresh.ids, generators)
+    return _Running(_Trees(carry, None, rule.begin(carry, inputs), tally), fresh.places, fresh.ids, generators)
 
 
 def _join(running: _Running, started: _Running, control: Control) -> _Running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class _Seen(NamedTuple):
 
     peak: Tensor
     answer: Tensor
-    count: Tensor
+    streak: Tensor
     residual: Tensor
 
 
@@ -98,7 +98,7 @@ class AdaptiveExit(StoppingRule):
     def limit(self) -> int:
         return self.max_loops
 
-    def begin(self, inputs: Tensor) -> _Seen:
+    def begin(self, carry: Any, inputs: Tensor) -> _Seen:
         zeros = torch.zeros(len(inputs), device=inputs.device)
         # No answer is -1, so nothing equals "the loop before" of the first loop.
         return _Seen(zeros, torch.full_like(inputs, -1, dtype=torch.int64), zeros.long(), zeros * torch.nan)
@@ -111,9 +111,9 @@ class AdaptiveExit(StoppingRule):
         peak = torch.fmax(state.peak, activity)
         ratio = activity / (peak + EPS)
         calm = (view.answer == state.answer).all(1) & (ratio <= self.tau)
-        count = torch.where(calm, state.count + 1, 0)
-        codes = stop_where((count >= self.patience) & (view.loops >= self.k_min), Status.EXITED)
-        return Verdict(codes, _Seen(peak, view.answer, count, last), ratio)
+        streak = torch.where(calm, state.streak + 1, 0)
+        codes = stop_where((streak >= self.patience) & (view.loops >= self.k_min), Status.EXITED)
+        return Verdict(codes, _Seen(peak, view.answer, streak, last), ratio)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class StoppingRule:
     def check(self, model: Any) -> None:
         """Raise where this model cannot be run by this rule."""
 
-    def begin(self, inputs: Tensor) -> Any:
-        """The rule's memory for samples that have not yet run: a tree of batch-leading tensors."""
+    def begin(self, carry: Any, inputs: Tensor) -> Any:
+        """The rule's memory for samples that have not yet run: a tree of batch-leading tensors, or None."""
         return None
 
     def look(self, view: View, state: Any) -> Verdict:

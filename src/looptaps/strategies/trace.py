@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,9 +40,11 @@ class RunTrace:
         steps = self.steps
         if steps is not None:
             steps = Trace(*(None if part is None else part[:, columns] for part in steps))  # type: ignore[arg-type]
-        parts = {name: getattr(self, name) for name in _TABLES}
-        return RunTrace(steps=steps, **{name: None if part is None else part[:, columns]
-                                        for name, part in parts.items()})
+        tables: dict[str, Any] = {
+            name: None if part is None else part[:, columns]
+            for name, part in ((name, getattr(self, name)) for name in _TABLES)
+        }
+        return RunTrace(steps=steps, **tables)
 
 
 _TABLES = ("answers", "score", "signal", "residual", "mean_eta", "moves")
@@ -112,12 +115,12 @@ def stack_columns(traces: list[RunTrace]) -> RunTrace:
         longest = max(part.shape[0] for part in known)
         return torch.cat([_lengthen(part, longest) for part in known], dim=1)
 
-    tables = {name: side_by_side([getattr(trace, name) for trace in traces]) for name in _TABLES}
+    tables: dict[str, Any] = {name: side_by_side([getattr(trace, name) for trace in traces]) for name in _TABLES}
     steps = None
     if all(trace.steps is not None for trace in traces):
         columns = zip(*(trace.steps for trace in traces if trace.steps is not None), strict=True)
         steps = Trace(*(side_by_side(list(column)) for column in columns))  # type: ignore[arg-type]
-    return RunTrace(steps=steps, **tables)  # type: ignore[arg-type]
+    return RunTrace(steps=steps, **tables)
 
 
 def _lengthen(part: Tensor, rows: int) -> Tensor:
