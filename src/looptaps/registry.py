@@ -6,6 +6,7 @@ cheap. Another package adds its own by an entry point in the group `looptaps.<ki
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -42,9 +43,9 @@ class Registry:
 
     def _all(self) -> dict[str, str]:
         if not self._plugins_read:
-            self._plugins_read = True
             for point in entry_points(group=f"looptaps.{self.kind}"):
                 self.add(point.name, point.value)
+            self._plugins_read = True
         return self._targets
 
     def __iter__(self) -> Iterator[str]:
@@ -65,9 +66,9 @@ class Registry:
 
     def name_of(self, thing: Any) -> str:
         """The name under which a class or function is registered."""
-        own = f"{thing.__module__}:{thing.__qualname__}"
         for name, target in self._all().items():
-            if target == own or _resolve(target) is thing:
+            # What exists was imported, so a target that was not is something else.
+            if target.split(":")[0] in sys.modules and _resolve(target) is thing:
                 return name
         raise unknown(self._one, thing.__qualname__, self._all())
 

@@ -45,6 +45,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def spec(text: str) -> Any:
     """The controller that a spec describes. Preset fields that the rule lacks are dropped."""
+    if not isinstance(text, str):
+        raise InvalidType(f"A spec is text such as 'taps-gd:rho=0.3', but this is {type(text).__name__}.")
     head, *assignments = text.strip().split(":")
     name, at, preset = head.partition("@")
     cls = CONTROLLERS[name]
@@ -68,14 +70,11 @@ def spec(text: str) -> Any:
             raise InvalidValue(f"In the spec {text!r}, the field {key!r} is given twice. Keep one.")
         given.add(key)
         values[key] = _value(value, text)
-    try:
-        return cls(**values)
-    except TypeError as error:
-        if isinstance(error, InvalidType):
-            raise
-        needed = [f.name for f in dataclasses.fields(cls)
-                  if f.init and f.default is f.default_factory is dataclasses.MISSING]
-        raise InvalidValue(f"The spec {text!r} lacks a field: {name} needs {', '.join(needed)}.") from error
+    lacking = [f.name for f in dataclasses.fields(cls)
+               if f.init and f.name not in values and f.default is f.default_factory is dataclasses.MISSING]
+    if lacking:
+        raise InvalidValue(f"The spec {text!r} lacks a field: {name} needs {', '.join(lacking)}.")
+    return cls(**values)
 
 
 def spec_text(controller: Any) -> str:

@@ -23,7 +23,9 @@ def test_every_registered_controller_is_in_the_table():
 
 
 @pytest.mark.parametrize("text", CONTROLLER_SPECS)
-@pytest.mark.parametrize(("promise", "scope", "check"), [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in contract()])
+@pytest.mark.parametrize(
+    ("promise", "scope", "check"), [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in contract()]
+)
 def test_contract(promise, scope, check, text):
     check(lt.spec(text))
 
@@ -191,7 +193,9 @@ def test_an_honest_controller_of_somebody_else_keeps_the_contract():
     assert not check_controller(Honest()).broken
 
 
-@pytest.mark.parametrize(("broken", "promise"), [pytest.param(*b, id=f"{type(b[0]).__name__}-{b[1]}") for b in BREAKERS])
+@pytest.mark.parametrize(
+    ("broken", "promise"), [pytest.param(*b, id=f"{type(b[0]).__name__}-{b[1]}") for b in BREAKERS]
+)
 def test_the_table_sees_a_broken_promise(broken, promise):
     with pytest.raises(ContractBroken, match="BROKEN"):
         check_controller(broken, promises=[promise])
@@ -218,7 +222,7 @@ def test_the_unit_step_promise_sees_an_eta_that_is_one_but_moves():
 
 
 def test_check_controller_refuses_what_is_no_controller_and_unknown_promises():
-    with pytest.raises(lt.errors.InvalidType, match="check_controller needs a controller"):
+    with pytest.raises(lt.errors.InvalidType, match="check_controller needs a bare controller"):
         check_controller(lt.TapsGD)
     with pytest.raises(lt.errors.UnknownName, match="Did you mean 'range'"):
         check_controller(lt.TapsGD(), promises=["rnge"])

@@ -226,6 +226,10 @@ def test_theory_says_what_is_wrong():
         ema_weights(1.0, 3)
     with pytest.raises(bad, match="at least 1"):
         ema_weights(0.5, 0)
+    with pytest.raises(bad, match="whole number"):
+        ema_weights(0.5, 2.5)
+    with pytest.raises(bad, match="floating point"):
+        sensitivities(core, x, terminal, torch.ones(0))
     with pytest.raises(bad, match="at least two"):
         Modes(lambdas=(1.0,), q=(1.0,), e0=(1.0,))
     with pytest.raises(bad, match="different from 0"):

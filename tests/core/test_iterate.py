@@ -1,7 +1,8 @@
 """`iterate` is the paper's unified algorithm: masks, refresh interval, schedules, traces, gradients."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -206,7 +207,7 @@ def test_nan_in_one_sample_is_flagged_and_harms_only_itself(controller):
         (lambda core: lt.iterate(core, X, lt.TapsGD()), "steps must be a whole number >= 0, but is None"),
         (lambda core: lt.iterate(core, X, lt.TapsGD(), -1), "but is -1"),
         (lambda core: lt.iterate(core, X, lt.TapsGD(), True), "but is True"),
-        (lambda core: lt.iterate(core, X.long(), lt.TapsGD(), 3), r"floating point, but is torch\.int64"),
+        (lambda core: lt.iterate(core, X.long(), lt.TapsGD(), 3), r"but is torch\.int64"),
         (lambda core: lt.iterate(core, "x", lt.TapsGD(), 3), "must be a tensor, but is str"),
         (lambda core: lt.iterate(core, X[0, 0], lt.TapsGD(), 3), r"state of shape \(B, ..., D\)"),
         (lambda core: lt.iterate(core, X[0, 0], lt.Control(lt.TapsGD(), scope="token"), 3), "Token needs a state"),
@@ -227,7 +228,17 @@ def test_nan_in_one_sample_is_flagged_and_harms_only_itself(controller):
         (lambda core: lt.iterate(core, X, etas=torch.ones(3), memory=lt.iterate(core, X, lt.TapsGD(), 1).memory),
          "keeps no memory"),
         (lambda core: lt.iterate(core, X, lt.TapsGD(), 1, memory=lt.iterate(core, X[:2], lt.TapsGD(), 1).memory),
-         r"memory is for \(2,\) scales"),
+         r"This memory has a leaf \(2,\)"),
+        (lambda core: lt.iterate(core, X, lt.TapsGD(), 1, memory=lt.iterate(core, X, lt.TapsAdam(), 1).memory),
+         "a MomentState, of another rule"),
+        (lambda core: lt.iterate(core, X, lt.TapsGD(), 1,
+                                 memory=lt.iterate(WaveCore(8), X[..., :8], lt.TapsGD(), 1).memory),
+         r"This memory has a leaf \(4, 5, 8\)"),
+        (lambda core: lt.iterate(core, X, lt.TapsGD(), 1, scope="token"), r"lt\.Token\(\)"),
+        (lambda core: lt.iterate(core, X, etas=[1.0, 0.9]), r"use lt\.Schedule"),
+        (lambda core: lt.iterate(core, X.to(torch.float8_e5m2), lt.TapsGD(), 1), "widen float8"),
+        (lambda core: lt.iterate(core, X[0], lt.TapsGD(), 1, mask=torch.ones(5, dtype=torch.bool)), "has no positions"),
+        (lambda core: lt.iterate(core, X[0], lt.TapsGD(), 1, scope=Segments(torch.arange(5) * 2)), r"lie in 0\.\.4"),
     ],
 )
 def test_wrong_input_is_one_sentence(call, message):
@@ -255,6 +266,20 @@ def test_wrong_hyperparameters_name_owner_field_range_value_and_fix(cls, field, 
     assert isinstance(caught.value, ValueError)
 
 
+def test_numbers_of_numpy_are_numbers():
+    rule = lt.TapsGD(rho=np.float32(0.5), warmup=np.int64(3))
+    assert rule == lt.TapsGD(rho=0.5, warmup=3)
+    assert type(rule.warmup) is int
+
+
+def test_fields_that_only_one_rule_has_are_its_own_to_check():
+    @dataclass(frozen=True)
+    class Decaying(lt.TapsGD):
+        decay: float = 0.5
+
+    assert Decaying(decay=2.0).decay == 2.0
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -263,6 +288,8 @@ def test_wrong_hyperparameters_name_owner_field_range_value_and_fix(cls, field, 
         (lambda: lt.Schedule(()), r"Schedule\.etas must be a non-empty sequence"),
         (lambda: lt.Schedule((1, -1)), r"Schedule\.etas\[1\]"),
         (lambda: lt.Schedule(1.0), "For one value use Constant"),
+        (lambda: lt.Schedule(None), "For one value use Constant"),
+        (lambda: lt.Schedule("11"), "For one value use Constant"),
     ],
 )
 def test_wrong_fixed_schedules_are_one_sentence(make, message):

@@ -26,12 +26,12 @@ def test_names_can_be_added_once():
     registry.add("other", "math:exp")
     with pytest.raises(lt.errors.InvalidValue, match="already has 'ok'"):
         registry.add("ok", "math:exp")
-    with pytest.raises(lt.errors.InvalidValue, match="package.module:attribute"):
+    with pytest.raises(lt.errors.InvalidValue, match=r"package\.module:attribute"):
         registry.add("bad", "math.exp")
 
 
 def test_unknown_names_name_the_closest_and_all():
-    with pytest.raises(lt.errors.UnknownName, match="Unknown core 'ko'.*Known: ok"):
+    with pytest.raises(lt.errors.UnknownName, match=r"Unknown core 'ko'.*Known: ok"):
         Registry("cores", {"ok": "math:sqrt"})["ko"]
     with pytest.raises(lt.errors.UnknownName, match=r"Unknown strategy 'x'\. Known: \(none\)"):
         Registry("strategies", {})["x"]

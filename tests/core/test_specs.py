@@ -12,7 +12,7 @@ numbers = st.floats(1e-6, 1e6)
 
 @given(gamma=numbers, rho=numbers, eta_min=st.floats(1e-3, 1), eta_max=st.floats(1, 1e3), warmup=st.integers(0, 50))
 def test_specs_round_trip_for_any_fields(gamma, rho, eta_min, eta_max, warmup):
-    fields = dict(gamma=gamma, rho=rho, eta_min=eta_min, eta_max=eta_max, warmup=warmup)
+    fields = {"gamma": gamma, "rho": rho, "eta_min": eta_min, "eta_max": eta_max, "warmup": warmup}
     for cls in (lt.TapsGD, lt.TapsSign, lt.TapsMomentum, lt.TapsRMSProp, lt.TapsAdam, lt.TapsBB):
         rule = cls(**fields)
         assert lt.spec(lt.spec_text(rule)) == rule
@@ -63,7 +63,9 @@ def test_presets_are_the_papers():
         ("taps-gd:rho=true", lt.errors.InvalidValue, "but is True"),
         ("constant", lt.errors.InvalidValue, "constant needs eta"),
         ("schedule:etas=1", lt.errors.InvalidValue, "etas must be a non-empty sequence"),
+        ("schedule:etas=none", lt.errors.InvalidValue, "etas must be a non-empty sequence"),
         ("", lt.errors.UnknownName, "Unknown controller ''"),
+        (None, lt.errors.InvalidType, "A spec is text"),
     ],
 )
 def test_a_wrong_spec_is_one_sentence(text, error, message):

@@ -65,7 +65,11 @@ def test_stepper_raises_under_activation_checkpointing(use_reentrant):
 
 
 def test_stepper_refuses_what_is_no_controller_or_no_state():
-    with pytest.raises(lt.errors.InvalidType, match="Stepper needs a controller"):
+    with pytest.raises(lt.errors.InvalidType, match="Stepper needs a bare controller"):
         lt.Stepper("taps-gd")
+    with pytest.raises(lt.errors.InvalidType, match=r"a Control goes to lt\.iterate"):
+        lt.Stepper(lt.Control(lt.TapsGD()))
+    with pytest.raises(lt.errors.InvalidType, match=r"Stepper\.scope must be"):
+        lt.Stepper(lt.TapsGD(), scope="token")
     with pytest.raises(lt.errors.InvalidType, match="floating point"):
         lt.Stepper(lt.TapsGD())(X.long(), X.long())

@@ -82,13 +82,13 @@ class TapsGD:
     def update(
         self, delta: Tensor, state: AdjacentState, scope: Scope = SAMPLE
     ) -> tuple[Decision, AdjacentState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, AdjacentState, scope)
         energies = _energies(delta, state, scope)
         P, S = energies.progress, energies.fluctuation
         B = balance(P, S, self.gamma, self.eps)
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
         memory = AdjacentState(state.k + 1, energies.energy, delta)
-        return settle(self, Decision(eta, _finite(energies), P, S, B), memory, delta, scope)
+        return settle(Decision(eta, _finite(energies), P, S, B), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class TapsSign:
     def update(
         self, delta: Tensor, state: AdjacentState, scope: Scope = SAMPLE
     ) -> tuple[Decision, AdjacentState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, AdjacentState, scope)
         energies = _energies(delta, state, scope)
         P, S = energies.progress, energies.fluctuation
         sigma = torch.sign(P - self.gamma * S)
@@ -122,7 +122,7 @@ class TapsSign:
             sigma, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = AdjacentState(state.k + 1, energies.energy, delta)
-        return settle(self, Decision(eta, _finite(energies), P, S, sigma), memory, delta, scope)
+        return settle(Decision(eta, _finite(energies), P, S, sigma), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ class TapsMomentum:
     def update(
         self, delta: Tensor, state: ScoredState, scope: Scope = SAMPLE
     ) -> tuple[Decision, ScoredState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, ScoredState, scope)
         energies = _energies(delta, state, scope)
         P, S = energies.progress, energies.fluctuation
         B = balance(P, S, self.gamma, self.eps)
@@ -161,7 +161,7 @@ class TapsMomentum:
             mu, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = ScoredState(state.k + 1, energies.energy, mu, delta)
-        return settle(self, Decision(eta, _finite(energies), P, S, mu), memory, delta, scope)
+        return settle(Decision(eta, _finite(energies), P, S, mu), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class TapsRMSProp:
     def update(
         self, delta: Tensor, state: ScoredState, scope: Scope = SAMPLE
     ) -> tuple[Decision, ScoredState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, ScoredState, scope)
         energies = _energies(delta, state, scope)
         P, S = energies.progress, energies.fluctuation
         B = balance(P, S, self.gamma, self.eps)
@@ -204,4 +204,4 @@ class TapsRMSProp:
             score, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = ScoredState(state.k + 1, energies.energy, r, delta)
-        return settle(self, Decision(eta, _finite(energies), P, S, score), memory, delta, scope)
+        return settle(Decision(eta, _finite(energies), P, S, score), memory)

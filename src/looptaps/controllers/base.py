@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from looptaps import state as trees
 from looptaps.errors import InvalidShape, InvalidType, invalid
 
 S = TypeVar("S")
@@ -60,6 +60,8 @@ class Sample(NamedTuple):
     def check(self, like: Tensor) -> None:
         if like.ndim < 2:
             raise InvalidShape(f"Sample needs a state of shape (B, ..., D), but got {tuple(like.shape)}.")
+        if self.mask is not None and like.ndim == 2:
+            raise InvalidShape(f"A state (B, D) has no positions, so Sample takes no mask for {tuple(like.shape)}.")
         if self.mask is not None and (self.mask.shape != like.shape[:-1] or self.mask.dtype != torch.bool):
             raise InvalidShape(f"Sample.mask must be bool of shape {tuple(like.shape[:-1])} (True = counts), "
                                f"but is {self.mask.dtype} of shape {tuple(self.mask.shape)}.")
@@ -121,6 +123,12 @@ class Segments(NamedTuple):
                 f"Segments needs a state (N, D) and int64 ids (N,), but got {tuple(like.shape)} and "
                 f"{self.ids.dtype} {tuple(self.ids.shape)}."
             )
+        # Looking at the values would stop a GPU and break a compiled graph.
+        if self.ids.device.type == "cpu" and not torch.compiler.is_compiling() and len(self.ids):
+            low, high = self.ids.aminmax()
+            if low < 0 or high >= len(self.ids):
+                raise InvalidShape(f"Segments.ids must lie in 0..{len(self.ids) - 1}, but run from {int(low)} to "
+                                   f"{int(high)}. Number the requests of the batch from 0.")
 
 
 Scope = Sample | Token | Segments
@@ -165,12 +173,18 @@ def resolve_gain(controller: Any, gain: float) -> Any:
     return dataclasses.replace(controller, gain=gain)
 
 
+def check_scope(owner: str, scope: Any) -> None:
+    """Raise where something is no scope (its name, say)."""
+    if not isinstance(scope, Sample | Token | Segments):
+        raise InvalidType(f"{owner}.scope must be lt.Sample(mask), lt.Token() or lt.Segments(ids), but is {scope!r}.")
+
+
 def check_controller_type(owner: str, controller: Any) -> None:
     """Raise where something is no controller (a class instead of an instance, text, a number)."""
     if isinstance(controller, type) or not (callable(getattr(controller, "init", None))
                                             and callable(getattr(controller, "update", None))):
-        raise InvalidType(f"{owner} needs a controller such as lt.TapsGD(), but got {controller!r}. "
-                          "Text becomes one by lt.spec(text).")
+        raise InvalidType(f"{owner} needs a bare controller such as lt.TapsGD(), but got {controller!r}. Text becomes "
+                          "one by lt.spec(text); a Control goes to lt.iterate or a model.")
 
 
 # The fields that hyper-parameters share: what is accepted, and how to say so.
@@ -185,26 +199,30 @@ _RANGES: dict[str, tuple[Any, str, str]] = {
 
 
 def check_hyperparameters(rule: Any) -> None:
-    """Validate the fields of a rule on construction, numbers as floats so that equal rules print equally."""
+    """Validate the fields of a rule on construction, numbers as floats so that equal rules print equally.
+
+    Fields that only this rule has are its own to check.
+    """
     owner = type(rule).__name__
     for field in dataclasses.fields(rule):
         value = getattr(rule, field.name)
         if field.name == "warmup":
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
                 raise invalid(owner, "warmup", "a whole number >= 0", value, "The default is 2.")
+            object.__setattr__(rule, "warmup", int(value))
         elif field.name == "gain":
             if value is not None:
                 object.__setattr__(rule, "gain", number(
                     owner, "gain", value, lambda v: v > 0, "None or a finite number > 0",
                     "Leave it None: the loop's owner fills it."))
-        else:
+        elif field.name in _RANGES:
             accept, accepted, fix = _RANGES[field.name]
             object.__setattr__(rule, field.name, number(owner, field.name, value, accept, accepted, fix))
 
 
 def number(owner: str, field: str, value: Any, accept: Any, accepted: str, fix: str) -> float:
     """`value` as a float, or the sentence that says what would be accepted."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not accept(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or not accept(value):
         raise invalid(owner, field, accepted, value, fix)
     return float(value)
 
@@ -227,31 +245,43 @@ def fresh_latent(like: Tensor) -> Tensor:
 def check_state(like: Tensor) -> None:
     if not isinstance(like, Tensor):
         raise InvalidType(f"A loop state must be a tensor, but is {type(like).__name__}.")
-    if not like.is_floating_point():
-        raise InvalidType(f"A loop state must be floating point, but is {like.dtype}. Embed token ids first.")
+    if like.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise InvalidType(f"A loop state must be floating point of 16 to 64 bits, but is {like.dtype}. "
+                          "Embed token ids, and widen float8, before the loop.")
 
 
-def widen(delta: Tensor, k: Tensor, scope: Scope) -> Tensor:
+def widen(delta: Tensor, memory: Any, kind: type, scope: Scope) -> Tensor:
     """The update in the dtype of statistics, after checking that it fits the memory."""
     check_state(delta)
-    if scope.shape(delta) != tuple(k.shape):
-        raise InvalidShape(f"This memory is for {tuple(k.shape)} scales, but an update of shape {tuple(delta.shape)} "
-                           f"needs {scope.shape(delta)}. Start a fresh memory with init().")
+    if not isinstance(memory, kind):
+        raise InvalidType(f"This memory is a {type(memory).__name__}, of another rule; this one keeps a "
+                          f"{kind.__name__}. Start a fresh memory with init().")
+    scope.check(delta)
+    shapes = {scope.shape(delta), tuple(delta.shape)}
+    for leaf in memory:
+        if tuple(leaf.shape) not in shapes:
+            raise InvalidShape(f"This memory has a leaf {tuple(leaf.shape)}, but an update {tuple(delta.shape)} needs "
+                               f"{scope.shape(delta)} or its own shape. Start a fresh memory with init().")
     return delta.to(wide_dtype(delta.dtype))
 
 
-def settle(rule: Any, decision: Decision, memory: S, delta: Tensor, scope: Scope) -> tuple[Decision, S]:
-    """Where Delta or an energy is not finite: eta = 1, nothing measured, and a fresh memory."""
+def settle(decision: Decision, memory: S) -> tuple[Decision, S]:
+    """Where Delta or an energy is not finite: eta = 1, nothing measured, and a memory that starts afresh.
+
+    Scalar leaves return to 0 there, the count k with them. At k = 0 a rule does not look at its latent leaves, so
+    whatever these hold is left as it is: one pass over the latents less at every step.
+    """
     finite = decision.finite
 
     def sane(value: Tensor | None) -> Tensor | None:
         return None if value is None else torch.where(finite, value, 0)
 
-    decision = Decision(
+    settled = Decision(
         torch.where(finite, decision.eta, 1),
         finite,
         sane(decision.progress),
         sane(decision.fluctuation),
         sane(decision.balance),
     )
-    return decision, trees.where(finite, memory, rule.init(delta, scope))
+    leaves: Any = memory
+    return settled, type(leaves)(*(sane(leaf) if leaf.shape == finite.shape else leaf for leaf in leaves))

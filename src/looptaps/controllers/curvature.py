@@ -58,7 +58,7 @@ class TapsBB:
     def update(
         self, delta: Tensor, state: CurvatureState, scope: Scope = SAMPLE
     ) -> tuple[Decision, CurvatureState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, CurvatureState, scope)
         scale = (1.0 if self.gain is None else self.gain) * state.eta
         energies = curvature_energies(
             delta, state.previous, state.square, scale, state.k > 0, self.eps, scope
@@ -68,4 +68,4 @@ class TapsBB:
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
         memory = CurvatureState(state.k + 1, energies.energy, eta, delta)
         finite = energies.energy.isfinite() & P.isfinite() & S.isfinite()
-        return settle(self, Decision(eta, finite, P, S, B), memory, delta, scope)
+        return settle(Decision(eta, finite, P, S, B), memory)

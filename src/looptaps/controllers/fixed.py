@@ -19,12 +19,10 @@ class CountState(NamedTuple):
     k: Tensor
 
 
-def _decide(
-    rule: Standard | Constant | Schedule, eta: Tensor, delta: Tensor, state: CountState, scope: Scope
-) -> tuple[Decision, CountState]:
+def _decide(eta: Tensor, delta: Tensor, state: CountState, scope: Scope) -> tuple[Decision, CountState]:
     # A sum of zeros is NaN exactly where the update is not finite, whatever the scope.
     finite = scope.inner(delta, torch.zeros((), dtype=delta.dtype, device=delta.device)) == 0
-    return settle(rule, Decision(eta, finite, None, None, None), CountState(state.k + 1), delta, scope)
+    return settle(Decision(eta, finite, None, None, None), CountState(state.k + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +36,8 @@ class Standard:
         return CountState(*fresh_scalars(like, scope, 0))
 
     def update(self, delta: Tensor, state: CountState, scope: Scope = SAMPLE) -> tuple[Decision, CountState]:
-        delta = widen(delta, state.k, scope)
-        return _decide(self, torch.ones_like(state.k, dtype=delta.dtype), delta, state, scope)
+        delta = widen(delta, state, CountState, scope)
+        return _decide(torch.ones_like(state.k, dtype=delta.dtype), delta, state, scope)
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Constant:
         return CountState(*fresh_scalars(like, scope, 0))
 
     def update(self, delta: Tensor, state: CountState, scope: Scope = SAMPLE) -> tuple[Decision, CountState]:
-        delta = widen(delta, state.k, scope)
-        return _decide(self, torch.full_like(state.k, self.eta, dtype=delta.dtype), delta, state, scope)
+        delta = widen(delta, state, CountState, scope)
+        return _decide(torch.full_like(state.k, self.eta, dtype=delta.dtype), delta, state, scope)
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Schedule:
     etas: Sequence[float]
 
     def __post_init__(self) -> None:
-        if isinstance(self.etas, int | float | str) or len(self.etas) == 0:
+        if isinstance(self.etas, str) or not isinstance(self.etas, Sequence) or len(self.etas) == 0:
             raise invalid("Schedule", "etas", "a non-empty sequence of numbers > 0", self.etas,
                           "For one value use Constant(eta).")
         checked = tuple(
@@ -90,6 +88,6 @@ class Schedule:
         return CountState(*fresh_scalars(like, scope, 0))
 
     def update(self, delta: Tensor, state: CountState, scope: Scope = SAMPLE) -> tuple[Decision, CountState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, CountState, scope)
         etas = torch.tensor(self.etas, dtype=delta.dtype, device=delta.device)
-        return _decide(self, etas[state.k.clamp(max=len(self.etas) - 1)], delta, state, scope)
+        return _decide(etas[state.k.clamp(max=len(self.etas) - 1)], delta, state, scope)

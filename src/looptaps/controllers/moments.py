@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from looptaps.controllers.base import (
@@ -64,12 +65,13 @@ class TapsAdam:
     def update(
         self, delta: Tensor, state: MomentState, scope: Scope = SAMPLE
     ) -> tuple[Decision, MomentState]:
-        delta = widen(delta, state.k, scope)
+        delta = widen(delta, state, MomentState, scope)
         weights = moment_weights(self.beta, state.k, delta.dtype)
         energies, mean = moment_energies(delta, state.mean, state.energy_mean, weights, scope)
         P, S = energies.progress, energies.fluctuation
         B = balance(P, S, self.gamma, self.eps)
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
-        memory = MomentState(state.k + 1, energies.energy, mean)
         finite = energies.energy.isfinite() & P.isfinite()
-        return settle(self, Decision(eta, finite, P, S, B), memory, delta, scope)
+        # Weight 0 does not hide a NaN, so this latent starts afresh itself.
+        memory = MomentState(state.k + 1, energies.energy, torch.where(scope.expand(finite, mean), mean, 0))
+        return settle(Decision(eta, finite, P, S, B), memory)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
-from looptaps.controllers.base import Decision, Scope, Token, check_state
-from looptaps.errors import InvalidShape, InvalidUse, invalid
+from looptaps.controllers.base import Decision, Scope, Token, check_scope, check_state
+from looptaps.errors import InvalidShape, InvalidType, InvalidUse, invalid
 from looptaps.loop.control import Control, as_control
 from looptaps.loop.step import Memory, begin_memory, controlled_step, difference, scaled_step
 from looptaps.loop.trace import Trace, stack_trace
@@ -70,6 +70,7 @@ def iterate(
     if scope is not None and mask is not None:
         raise InvalidUse("iterate takes mask or scope, and not both: write scope=Sample(mask).")
     over = control.scope_over(mask) if scope is None else scope
+    check_scope("iterate", over)
     if isinstance(over, Token) and mask is not None:
         raise InvalidUse("Token scope has one eta per position, so a mask changes nothing. Leave it out.")
     return _controlled(core, x, control, steps, memory, over, trace, checkpoint)
@@ -118,6 +119,9 @@ def _scheduled(
 ) -> Rollout:
     if memory is not None:
         raise InvalidUse("iterate with etas keeps no memory; leave `memory` out.")
+    if not isinstance(etas, Tensor):
+        raise InvalidType(f"iterate.etas must be a tensor, but is {type(etas).__name__}. For plain numbers use "
+                          "lt.Schedule(etas).")
     if not etas.is_floating_point() or etas.ndim not in (1, 2) or (etas.ndim == 2 and etas.shape[1] != x.shape[0]):
         raise InvalidShape(f"iterate.etas must be floating point of shape (K,) or (K, {x.shape[0]}), but is "
                            f"{etas.dtype} of shape {tuple(etas.shape)}.")

@@ -13,6 +13,7 @@ from looptaps.controllers.base import (
     Decision,
     Scope,
     check_controller_type,
+    check_scope,
     check_state,
     expand,
     resolve_gain,
@@ -57,7 +58,7 @@ def scaled_step(proposal: Tensor, delta: Tensor, eta: Tensor) -> Tensor:
     that choice would cut.
     """
     scale = expand(eta, delta)
-    moved = (proposal.to(delta.dtype) + (scale - 1) * delta).to(proposal.dtype)
+    moved = torch.addcmul(proposal.to(delta.dtype), scale - 1, delta).to(proposal.dtype)
     return moved if eta.requires_grad else torch.where(scale == 1, proposal, moved)
 
 
@@ -115,6 +116,7 @@ class Stepper:
 
     def __init__(self, controller: Any, *, scope: Scope = SAMPLE, grad_through_eta: bool = False) -> None:
         check_controller_type("Stepper", controller)
+        check_scope("Stepper", scope)
         self.rule = resolve_gain(controller, 1.0)
         self.scope = scope
         self.grad_through_eta = grad_through_eta

@@ -30,8 +30,8 @@ def ema_weights(beta: float, steps: int, *, dtype: torch.dtype = torch.float64) 
     """
     if not 0 <= beta < 1:
         raise InvalidValue(f"ema_weights.beta must be in [0, 1), but is {beta!r}.")
-    if steps < 1:
-        raise InvalidValue(f"ema_weights.steps must be at least 1, but is {steps!r}.")
+    if not isinstance(steps, int) or steps < 1:
+        raise InvalidValue(f"ema_weights.steps must be a whole number, at least 1, but is {steps!r}.")
     powers = beta ** torch.arange(steps - 1, -1, -1, dtype=dtype)
     return (1 - beta) * powers / (1 - beta**steps)
 

@@ -53,7 +53,8 @@ def sensitivities(
     tensor([[-0.0625],
             [-0.0625]])
     """
-    if not etas.is_floating_point() or etas.ndim not in (1, 2) or etas.shape[1:] not in ((), (x.shape[0],)):
+    shaped = etas.ndim in (1, 2) and len(etas) > 0 and etas.shape[1:] in ((), (x.shape[0],))
+    if not etas.is_floating_point() or not shaped:
         raise InvalidShape(f"sensitivities: etas must be floating point, (K,) or (K, {x.shape[0]}), but are "
                            f"{etas.dtype} {tuple(etas.shape)}.")
     if not etas.isfinite().all():

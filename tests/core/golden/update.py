@@ -1,4 +1,4 @@
-"""Rewrite the golden trajectories: `python tests/core/golden/update.py`. Only after a change that is meant to move them.
+"""Rewrite the golden trajectories: `python tests/core/golden/update.py`, only after a change meant to move them.
 
 Each is a short rollout of a fixed core in float32, its etas and final checksum stored as hexadecimal floats. The core
 uses only +, * and a division, which IEEE 754 rounds the same everywhere.

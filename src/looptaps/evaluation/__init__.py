@@ -1,0 +1,1 @@
+"""Did it help? Runs, records and statistics."""
