@@ -138,8 +138,7 @@ def parse_layers(text: str | int | tuple[int, int]) -> tuple[int, int]:
 
 def register() -> None:
     """Let lm-eval know our model types; calling it again does nothing."""
-    for name in MODELS:
-        model_registry.register(name, target=f"{__name__}:TapsHFLM")
+    model_registry.register(*MODELS)(TapsHFLM)
 
 
 def main() -> None:
