@@ -27,11 +27,11 @@ def scaled(end, start, eta):
 
 
 def reference(model, batch, control, loops):
-    """Design rows 7 to 9 as one plain loop, for float32 states and one eta per sample."""
+    """Inner and outer control, interval and memory span as one plain loop, with one eta per sample."""
     rule, config = control.rule(), model.config
     z_H, z_L, x = model.begin(batch)
     weights, rotary = model.L_level.weights(model._dtype), model._rotary(x)
-    etas, memory, eta = [], rule.init(z_L, SAMPLE), torch.ones(len(x))
+    etas, memory, eta = [], rule.init(z_L, SAMPLE), torch.ones(len(x), dtype=x.dtype)
 
     def ask(delta, index, memory, eta):
         if index % control.every:
@@ -41,17 +41,17 @@ def reference(model, batch, control, loops):
 
     for _ in range(loops):
         if control.memory == "loop":
-            memory, eta = rule.init(z_L, SAMPLE), torch.ones(len(x))
+            memory, eta = rule.init(z_L, SAMPLE), torch.ones(len(x), dtype=x.dtype)
         loop_H, loop_L = z_H, z_L
         for cycle in range(config.H_cycles):
             if control.memory == "cycle":
-                memory, eta = rule.init(z_L, SAMPLE), torch.ones(len(x))
+                memory, eta = rule.init(z_L, SAMPLE), torch.ones(len(x), dtype=x.dtype)
             start_L = z_L
             for i in range(config.L_cycles):
                 proposal = model.L_level(z_L, z_H + x, weights, rotary)
                 if control.site == "inner":
                     memory, eta = ask(proposal - z_L, cycle * config.L_cycles + i, memory, eta)
-                    proposal = torch.where(eta.reshape(-1, 1, 1) == 1, proposal, scaled(proposal, z_L, eta))
+                    proposal = scaled(proposal, z_L, eta)
                     etas.append(eta)
                 z_L = proposal
             new_H = model.L_level(z_H, z_L, weights, rotary)
@@ -89,16 +89,16 @@ POLICIES = [policy for policy in itertools.product(["inner", "cycle", "loop"], [
 @pytest.mark.parametrize(("site", "every", "memory"), POLICIES)
 def test_control_does_what_a_loop_written_by_hand_does(make, batch, run, site, every, memory):
     outer = {"site": "outer", "outer_at": site} if site != "inner" else {}
-    model = make("trm", mlp_t=True)
+    # In float64, because untrained models amplify rounding: measured 4e-8 at most.
+    model = make("trm", mlp_t=True, forward_dtype="float64").double()
     for rule in (lt.TapsGD(), lt.TapsBB(), lt.TapsAdam(warmup=1)):
         control = lt.Control(rule, every=every, memory=memory, **outer)
         carry, last, stats = run(model, batch(), control, loops=4, trace=True)
         with torch.no_grad():
             z_H, z_L, etas = reference(model, batch(), control, 4)
-        torch.testing.assert_close(carry.z_H, z_H, rtol=0, atol=0)
-        torch.testing.assert_close(carry.z_L, z_L, rtol=0, atol=0)
-        assert torch.equal(torch.cat([stat.trace.eta for stat in stats]), etas)
-        assert torch.equal(last.eta, etas[-1])
+        seen = torch.cat([stat.trace.eta for stat in stats])
+        for value, wanted in ((carry.z_H, z_H), (carry.z_L, z_L), (seen, etas), (last.eta, etas[-1])):
+            torch.testing.assert_close(value, wanted, rtol=0, atol=1e-6)
         assert torch.equal(stats[-1].mean_eta, stats[-1].trace.eta.mean(0))
         # Something was controlled at all, unless memory is too short to see two updates.
         span = {"inner": 6, "cycle": 1, "loop": 1} if memory == "cycle" else {"inner": 18, "cycle": 3, "loop": 1}

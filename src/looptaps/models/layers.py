@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from looptaps.controllers.base import wide_dtype
+
 Rotary = tuple[Tensor, Tensor]
 
 # Standard deviation of a standard normal cut at +-2, by which a truncated draw is stretched back.
@@ -32,8 +34,8 @@ def truncated_normal(shape: tuple[int, ...], std: float, generator: torch.Genera
 
 
 def rms_norm(x: Tensor, eps: float, dim: int = -1) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) along `dim`, in float32, cast back: no gain, no bias."""
-    wide = x.to(torch.float32)
+    """x / sqrt(mean(x^2) + eps) along `dim`, in float32 at least, cast back: no gain, no bias."""
+    wide = x.to(wide_dtype(x.dtype))
     return (wide * torch.rsqrt(wide.square().mean(dim, keepdim=True) + eps)).to(x.dtype)
 
 
@@ -51,10 +53,10 @@ def rotary_table(n: int, head_dim: int, theta: float, device: torch.device) -> R
 
 
 def rotate(x_BnHe: Tensor, rotary: Rotary) -> Tensor:
-    """Rotary positions: the two halves of each head are rotated as pairs, in float32, cast back."""
+    """Rotary positions: the two halves of each head are rotated as pairs, in float32 at least, cast back."""
     cos, sin = (table.unsqueeze(-2) for table in rotary)
     first, second = x_BnHe.chunk(2, dim=-1)
-    return (x_BnHe.to(cos.dtype) * cos + torch.cat((-second, first), dim=-1) * sin).to(x_BnHe.dtype)
+    return (x_BnHe * cos + torch.cat((-second, first), dim=-1) * sin).to(x_BnHe.dtype)
 
 
 class CastedLinear(nn.Module):
