@@ -27,6 +27,8 @@ def save(trainer: Trainer, path: Path) -> None:
         files.save(_of_rank(path, trainer.rank, trainer.step), _own(trainer))
     trainer.accelerator.wait_for_everyone()
     if trainer.is_main:
+        trainer.curve.sync()
+        trainer.log.sync()
         files.save(path, {
             **_own(trainer),
             "world_size": trainer.world,

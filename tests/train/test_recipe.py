@@ -1,0 +1,89 @@
+"""Recipes: strict, with one clear sentence for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from looptaps.errors import InvalidFile, InvalidUse, InvalidValue, LooptapsError, UnknownName
+from looptaps.train import Trainer, load_recipe, parse_recipe
+from looptaps.train.recipe import recipe_from
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("train_*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_read_and_makes_a_model(path: Path) -> None:
+    import torch
+
+    from looptaps.train.data import make_data
+    from looptaps.train.models import build_model
+
+    recipe = load_recipe(path)
+    small = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"puzzles": 1})})
+    stream = make_data(small).stream
+    model = build_model(recipe, stream.seq_len, stream.vocab_size, torch.Generator().manual_seed(0))
+    assert sum(p.numel() for p in model.parameters()) < 2_000_000
+
+
+def test_values_round_trip_and_the_digest_is_of_the_meaning(tiny_text: str) -> None:
+    recipe = parse_recipe(tiny_text)
+    assert recipe_from(recipe.model_dump(mode="json")) == recipe
+    assert parse_recipe(tiny_text + "\n# a comment\n").digest == recipe.digest
+    assert parse_recipe(tiny_text.replace("3e-3", "0.003")).digest == recipe.digest
+    assert parse_recipe(tiny_text.replace("3e-3", "4e-3")).digest != recipe.digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "message"),
+    [
+        ("warmup = 5", "warmpu = 5", UnknownName, r"key of \[schedule\].*'warmpu'. Did you mean 'warmup'"),
+        ("batch_size", "batchsize", UnknownName, "top-level key.*'batchsize'. Did you mean 'batch_size'"),
+        ("steps = 20", "", InvalidValue, "lacks schedule.steps"),
+        ("steps = 20", "steps = '20'", InvalidValue, "schedule.steps is '20'"),
+        ("steps = 20", "steps = 0", InvalidValue, "schedule.steps is 0"),
+        ("lr = 3e-3", "lr = -1.0", InvalidValue, "optimizer.lr is -1.0"),
+        ("lr = 3e-3", "lr = nan", InvalidValue, "optimizer.lr is nan"),
+        ("lr = 3e-3", "kind = 'sgd'", InvalidValue, "optimizer.kind is 'sgd'"),
+        ("[halting]", "[loss]\npenalty_mu = 1e-3\n[halting]", InvalidValue, r"needs a \[control\] section"),
+        ("[halting]", "[halting", InvalidFile, "is not TOML"),
+    ],
+)
+def test_a_mistake_is_named(tiny_text: str, old: str, new: str, kind: type[LooptapsError], message: str) -> None:
+    assert old in tiny_text
+    with pytest.raises(kind, match=message):
+        parse_recipe(tiny_text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "message"),
+    [
+        ('kind = "trm"', 'kind = "tmr"', UnknownName, "Did you mean 'trm'"),
+        ("hidden_size = 32", "hiden_size = 32", UnknownName, "Did you mean 'hidden_size'"),
+        ("hidden_size = 32", "hidden_size = 32, seq_len = 81", InvalidUse, "seq_len is 81, but the task has 16"),
+        ("[data]", "[data]\ntask = 'sudoko'", UnknownName, "Did you mean 'sudoku'"),
+        ("pool = 64", "poool = 64", UnknownName, "Did you mean 'pool'"),
+        ("[halting]", "[control]\ncontroller = 'taps-gf'\n[halting]", UnknownName, "Did you mean 'taps-gd'"),
+    ],
+)
+def test_a_mistake_beyond_the_form_is_named_before_anything_is_written(
+    tmp_path: Path, tiny_text: str, old: str, new: str, kind: type[LooptapsError], message: str
+) -> None:
+    assert old in tiny_text
+    with pytest.raises(kind, match=message):
+        Trainer(parse_recipe(tiny_text.replace(old, new, 1)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InvalidFile, match=r"nowhere\.toml cannot be read"):
+        load_recipe("nowhere.toml")
+
+
+def test_a_tracker_that_is_not_installed_is_an_error(tmp_path: Path, tiny_text: str, monkeypatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="'wandb' is not installed"):
+        Trainer(parse_recipe(tiny_text.replace('tracker = "none"', 'tracker = "wandb"')), tmp_path / "run")
