@@ -88,7 +88,7 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
 
 
 def test_readme_table_is_what_the_demo_prints() -> None:
-    from looptaps.cli.demo import COLUMNS, cells, lines
+    from looptaps.cli.toy import COLUMNS, cells, lines
 
     table = [f"| {' | '.join(row)} |" for row in (COLUMNS, *map(cells, lines()))]
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

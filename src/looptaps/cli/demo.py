@@ -1,127 +1,77 @@
-"""`looptaps demo`: every rule on a toy loop whose samples want different scales."""
+"""`looptaps demo`: the bundled Sudoku model on held-out puzzles, every rule beside the unit step, honestly."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from looptaps.loop.iterate import Rollout
-    from looptaps.testing import AffineCore
-
-MODES, LOOPS = 16, 32
-CONSTANTS = (0.8, 0.9, 1.1, 1.2)
-GRID = tuple(i / 100 for i in range(70, 131))
-RULES = ("taps-gd", "taps-sign", "taps-momentum", "taps-rmsprop", "taps-adam", "taps-bb")
-COLUMNS = ("policy", "loss at the end", "loops to unit's", "eta by sample", "loss at mean eta")
 
 app = typer.Typer(add_completion=False)
 
 
-class Line(NamedTuple):
-    """One policy: its terminal loss, the first loop at or below unit's terminal loss (None: never), the lowest and
-    highest mean eta of a sample, and, for a rule, the loss of the constant at its overall mean eta."""
-
-    policy: str
-    loss: float
-    loops: int | None
-    low: float
-    high: float
-    matched: float | None
-
-
 @app.command()
-def demo() -> None:
-    """Run unit step, constants and the six TAPS rules on a toy loop, and print what each reached."""
+def demo(
+    puzzles: Annotated[int, typer.Option(help="How many of the bundled puzzles to run.", min=8)] = 256,
+    loops: Annotated[int, typer.Option(help="Outer loops for every puzzle.", min=1)] = 32,
+    model: Annotated[str, typer.Option(help="A bundled model, or a kind and a path: trm:my/model.")] = "trm:sudoku",
+    task: Annotated[str, typer.Option(help="The puzzles; `sudoku` are the bundled ones.")] = "sudoku",
+    preset: Annotated[str, typer.Option(help="Hyper-parameters of the rules: blocks or trm.")] = "blocks",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 leaves them to torch.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the figure and the page.")] = Path("demo-out"),
+) -> None:
+    """Solve puzzles with the unit step, the six rules and the constants at their mean etas; print what was found."""
+    import torch
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Table
+
+    from looptaps.evaluation.policies import RULES, compare_policies, puzzles_needed, verdict
+    from looptaps.models import load_model
+    from looptaps.report.figures import accuracy_figure, save_figure
+    from looptaps.report.page import comparison_page
+    from looptaps.report.tables import COLUMNS, cells
+    from looptaps.specs import spec
+    from looptaps.tasks import open_task
+
     console = Console(soft_wrap=True)
-    console.print(
-        f"x <- x + eta (f(x) - x), {LOOPS} loops. f contracts each of {MODES} modes by its own rate; sample b of "
-        f"0..{MODES} has b modes\nthat overshoot (each step turns around) and {MODES} - b that creep (each step goes "
-        "on in the same direction).\n"
-    )
+    if threads:
+        torch.set_num_threads(threads)
+    network, found = load_model(model), open_task(task)
+    count = min(puzzles, len(found))
+    console.print(f"{model}: {sum(p.numel() for p in network.parameters()):,} parameters. {count} puzzles ({task}), "
+                  f"{loops} loops, @{preset}.\n")
+    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        running: dict[str, int] = {}
+
+        def advance(name: str, n: int) -> None:
+            if name not in running:
+                running[name] = bars.add_task(name, total=count)
+            bars.advance(running[name], n)  # type: ignore[arg-type]
+
+        rules = {name: spec(f"{name}@{preset}") for name in RULES}
+        rows = compare_policies(network, found, rules, loops, limit=count, progress=advance)
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(COLUMNS[0], no_wrap=True)
     for column in COLUMNS[1:]:
-        table.add_column(column, justify="right")
-    for line in lines():
-        table.add_row(*cells(line))
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*cells(row))
+    console.width = max(console.width, 120)  # a row that is cut tells nothing; rather let the terminal wrap it
     console.print(table)
-    console.print(
-        "\nLoss at mean eta: what a constant at the rule's own mean eta reaches. The toy shows the mechanism and no "
-        "more: it is\nbuilt so that no one eta suits every sample, and says nothing about gains on a trained model."
-    )
-
-
-def cells(line: Line) -> tuple[str, ...]:
-    """A line as the table shows it."""
-    low, high = f"{line.low:.2f}", f"{line.high:.2f}"
-    return (
-        line.policy,
-        f"{line.loss:.3g}",
-        "never" if line.loops is None else str(line.loops),
-        low if low == high else f"{low} to {high}",
-        "" if line.matched is None else f"{line.matched:.3g}",
-    )
-
-
-def lines() -> list[Line]:
-    """The whole table; the toy has no randomness, so neither has this."""
-    import looptaps as lt
-
-    core, x = toy()
-    target = losses(core, x, lt.Standard())[-1]
-    best = min(GRID, key=lambda eta: losses(core, x, lt.Constant(eta))[-1])
-    fixed = {"unit step": lt.Standard(), **{f"constant {eta:g}": lt.Constant(eta) for eta in CONSTANTS}}
-    fixed[f"best constant: {best:g}"] = lt.Constant(best)
-    return [
-        *(_line(policy, core, x, controller, target) for policy, controller in fixed.items()),
-        *(_line(name, core, x, lt.spec(name), target, adaptive=True) for name in RULES),
+    notes = [
+        f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference of "
+        f"one point needs about {puzzles_needed(rows):,} puzzles.",
+        "Differences are paired, with 95 % bootstrap intervals; p is McNemar's, after Holm's correction. N/R: the unit "
+        "step's final accuracy was not reached.",
     ]
-
-
-def toy() -> tuple[AffineCore, Tensor]:
-    """Rates from 0.90 to 0.97 in size, negative for b of sample b's modes; every mode starts at 1."""
-    import torch
-
-    from looptaps.testing import AffineCore
-
-    size = torch.linspace(0.90, 0.97, MODES, dtype=torch.float64)
-    place = 7 * torch.arange(MODES) % MODES  # so that those that overshoot are spread over all sizes
-    overshoots = place < torch.arange(MODES + 1)[:, None]
-    rates = torch.where(overshoots, -size, size)[:, None]
-    return AffineCore(rates), torch.ones_like(rates)
-
-
-def losses(core: AffineCore, x: Tensor, controller: Any) -> list[float]:
-    """The mean of |x|^2 / 2 after every loop."""
-    import looptaps as lt
-
-    found, memory = [], None
-    for _ in range(LOOPS):
-        x, memory, _ = lt.iterate(core, x, controller, 1, memory=memory)
-        found.append(float(x.square().sum((1, 2)).mean() / 2))
-    return found
-
-
-def _line(
-    policy: str, core: AffineCore, x: Tensor, controller: Any, target: float, *, adaptive: bool = False
-) -> Line:
-    import looptaps as lt
-
-    path = losses(core, x, controller)
-    run: Rollout = lt.iterate(core, x, controller, LOOPS, trace=True)
-    assert run.trace is not None
-    mean = run.trace.eta.mean(0)
-    return Line(
-        policy,
-        path[-1],
-        next((k + 1 for k, loss in enumerate(path) if loss <= target), None),
-        float(mean.min()),
-        float(mean.max()),
-        losses(core, x, lt.Constant(float(mean.mean())))[-1] if adaptive else None,
-    )
+    said = verdict(rows)
+    console.print("\n" + said + "\n" + "\n".join(notes), highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
+    title = f"{model}: step control on {count} puzzles"
+    figure = save_figure(accuracy_figure(rows, title), out / "accuracy.png")
+    caption = f"{model}, {task}, {loops} loops, hyper-parameters @{preset}, {torch.get_num_threads()} CPU threads"
+    page = comparison_page(out / "demo.html", rows, title=title, verdict=said, caption=caption, notes=notes)
+    console.print(f"\nFigure: {figure}   Page: {page}")

@@ -77,3 +77,9 @@ def accuracy_curve(
                 progress(len(part.ids))
     seconds = time.perf_counter() - started
     return Curve(np.concatenate(ids), np.concatenate(correct), np.concatenate(etas), seconds)
+
+
+def join_curves(parts: list[Curve]) -> Curve:
+    """Curves of one policy over parts of a task, as one."""
+    ids, correct, eta, seconds = zip(*parts, strict=True)
+    return Curve(np.concatenate(ids), np.concatenate(correct), np.concatenate(eta), sum(seconds))
