@@ -59,7 +59,7 @@ def demo(
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*cells(row))
-    console.width = max(console.width, 120)  # a row that is cut tells nothing; rather let the terminal wrap it
+    console.width = max(console.width, 126)  # a row that is cut tells nothing; rather let the terminal wrap it
     console.print(table)
     notes = [
         f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference of "

@@ -253,12 +253,13 @@ def check_state(like: Tensor) -> None:
 def widen(delta: Tensor, memory: Any, kind: type, scope: Scope) -> Tensor:
     """The update in the dtype of statistics, after checking that it fits the memory."""
     check_state(delta)
+    leaves = memory
     if not isinstance(memory, kind):
         raise InvalidType(f"This memory is a {type(memory).__name__}, of another rule; this one keeps a "
                           f"{kind.__name__}. Start a fresh memory with init().")
     scope.check(delta)
     shapes = {scope.shape(delta), tuple(delta.shape)}
-    for leaf in memory:
+    for leaf in leaves:
         if tuple(leaf.shape) not in shapes:
             raise InvalidShape(f"This memory has a leaf {tuple(leaf.shape)}, but an update {tuple(delta.shape)} needs "
                                f"{scope.shape(delta)} or its own shape. Start a fresh memory with init().")
