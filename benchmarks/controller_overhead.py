@@ -33,7 +33,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     model = TRM(config, generator)
     batch = {"inputs": torch.randint(1, 11, (options.batch, 81), generator=generator)}
-    print(f"TRM, width {options.width}, batch {options.batch}, {options.threads} thread(s), one outer loop of 18 updates")
+    print(f"TRM, width {options.width}, batch {options.batch}, {options.threads} thread(s), loops of 18 updates")
     print(f"{'rule':<20}{'median':>8}   quartiles")
     with torch.inference_mode():
         carry = model.begin(batch)

@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from looptaps import __version__
-from looptaps.cli.toy import CONSTANTS, LOOPS, RULES, lines
 from looptaps.cli.ls import REGISTRIES
 from looptaps.cli.main import VERBS, app
+from looptaps.cli.toy import CONSTANTS, LOOPS, RULES, lines
 from looptaps.errors import LooptapsError
 from looptaps.specs import CONTROLLERS
 

@@ -189,7 +189,8 @@ def scale(controller: Any, scope: str) -> None:
     for factor in (2.0**-6, 2.0**6, 1000.0):
         moved = gap(etas(controller, factor * deltas, over), base)
         # float32 rounding of the scaled updates, seen through the balance and rho; eps (1e-12) is far below it.
-        demand(moved <= 4e-6 * max(0.25, getattr(controller, "rho", 1.0)), f"scaling the updates by {factor} moves eta by {moved:.1e}")
+        close = 4e-6 * max(0.25, getattr(controller, "rho", 1.0))
+        demand(moved <= close, f"scaling the updates by {factor} moves eta by {moved:.1e}")
 
 
 @promise("mask = removal", scopes=("sample",))
