@@ -183,7 +183,7 @@ def test_two_processes_train_one_model_and_go_on_exactly(tmp_path: Path, tiny_te
     whole = launch(tmp_path / "whole")
     saved = torch.load(tmp_path / "whole" / "before-decay.pt", weights_only=True)
     assert (saved["step"], saved["world_size"]) == (4, 2)
-    assert launch(tmp_path / "rest", "--start", str(tmp_path / "whole" / "before-decay.pt")) == whole
+    assert launch(tmp_path / "rest", "--resume-from", str(tmp_path / "whole" / "before-decay.pt")) == whole
     single = Trainer(parse_recipe(recipe.read_text()), tmp_path / "single")
     assert single.train_step() == whole[0]  # the first process has the samples that a single one would have
     assert single.train_step() != whole[1]  # but the gradient is of both

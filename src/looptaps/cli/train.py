@@ -19,7 +19,8 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     start: Annotated[
-        Path | None, typer.Option(help="Go on, in a new folder, from this checkpoint of another run.")
+        # Not --start: torchrun would take that for an abbreviation of its own --start-method.
+        Path | None, typer.Option("--resume-from", help="Go on, in a new folder, from this checkpoint of another run.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
     export_to: Annotated[
