@@ -57,7 +57,7 @@ class Scripted:
         known = moves is not None and self.moves is not None
         stats = StepStats(self.residuals[at].T, self.eta[at], self.eta[at], self.finite[at], self.updates,
                           self.updates_high, None, self.moves[at].T if known else None)
-        return carry._replace(t=carry.t + 1), memory, stats
+        return carry._replace(z_L=carry.z_L + 1, t=carry.t + 1), memory, stats
 
     def readout(self, carry):
         before = (carry.t - 1).clamp(min=0)

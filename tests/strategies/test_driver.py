@@ -120,7 +120,7 @@ def test_a_bad_sample_leaves_alone(scripted, play, strategy):
 @pytest.mark.parametrize("control", CONTROLS.values(), ids=CONTROLS)
 def test_a_poisoned_puzzle_is_retired_and_the_others_do_not_notice(make, batch, control):
     model, puzzles = make("trm", num_puzzle_identifiers=3, puzzle_emb_ndim=32), batch(5)
-    model.puzzle_emb.weights[2] = torch.nan
+    model.puzzle_emb.weights.data[2] = torch.nan
     ids = torch.tensor([0, 2, 1, 0, 1])
     result = lt.FixedDepth(3).run(model, {**puzzles, "puzzle_identifiers": ids}, control)
     assert result.counts() == {"RAN_ALL": 4, "NONFINITE": 1}
