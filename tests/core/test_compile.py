@@ -27,3 +27,23 @@ def test_inductor_equals_eager(rule, dtype):
     assert (compiled.x.float() - eager.x.float()).abs().max() <= state
     assert (compiled.trace.eta - eager.trace.eta).abs().max() <= eta
     assert (eager.trace.eta != 1).any()
+
+
+def test_segments_compile_into_one_graph():
+    """A serving engine compiles its forward, segment ids included."""
+    core, x = WaveCore(8), updates(1, 1, 12, 8)[0, 0]
+
+    def loop(x, ids):
+        return lt.iterate(core, x, lt.TapsAdam(), 4, scope=lt.Segments(ids)).x
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled = torch.compile(loop, fullgraph=True, backend="eager")
+        for ids in (torch.arange(3).repeat_interleave(4), torch.arange(12) // 6):
+            assert torch.equal(compiled(x, ids), loop(x, ids))
+
+
+def test_segments_of_no_rows_are_no_requests():
+    x = torch.zeros(0, 8)
+    run = lt.iterate(WaveCore(8), x, lt.TapsAdam(), 4, scope=lt.Segments(torch.zeros(0, dtype=torch.int64)))
+    assert run.x.shape == (0, 8)
