@@ -46,10 +46,17 @@ class StepStats(NamedTuple):
 
 
 class LoopModel(Protocol[C]):
-    """A model that we drive. `memory=None` starts a fresh controller memory."""
+    """A model that we drive. `memory=None` starts a fresh controller memory.
+
+    The carry's field `z_L` is the state that control scales, `z_H` the second state of models that have one: refilled
+    samples get their controller memory, rollouts their noise and Anderson its vectors by these names.
+    """
 
     def begin(self, batch: dict[str, Tensor]) -> C:
-        """The carry before the first loop."""
+        """The carry before the first loop.
+
+        A model that draws initial states also takes `generators`, one `torch.Generator` per sample.
+        """
         ...
 
     def advance(
