@@ -9,7 +9,12 @@ from looptaps.controllers.base import (
     Scope,
     Segments,
     Token,
+    check_hyperparameters,
+    fresh_latent,
+    fresh_scalars,
     resolve_gain,
+    settle,
+    widen,
 )
 from looptaps.controllers.curvature import TapsBB
 from looptaps.controllers.fixed import Constant, Schedule, Standard
@@ -32,5 +37,10 @@ __all__ = [
     "TapsRMSProp",
     "TapsSign",
     "Token",
+    "check_hyperparameters",
+    "fresh_latent",
+    "fresh_scalars",
     "resolve_gain",
+    "settle",
+    "widen",
 ]
