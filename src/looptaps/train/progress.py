@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 
 class Display:
@@ -23,9 +24,11 @@ class Display:
 
     def __enter__(self) -> Display:
         if self.live:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>5.1f} %"),
-                       TextColumn("{task.fields[status]}"), TimeElapsedColumn())
-            self._progress = Progress(*columns, console=self.console)
+            # The status takes what a narrow terminal leaves; the figures before it are never cut.
+            whole = Column(no_wrap=True, min_width=7)
+            columns = (BarColumn(bar_width=12), TextColumn("{task.percentage:>5.1f} %", table_column=whole),
+                       TextColumn("{task.fields[status]}", table_column=Column(no_wrap=True, ratio=1)))
+            self._progress = Progress(*columns, console=self.console, expand=True)
             self._progress.start()
             self._task = self._progress.add_task(self._name, total=1.0, status="")
         return self
@@ -41,8 +44,8 @@ class Display:
 
     def interval(self, line: dict[str, Any], done: float, left: float) -> None:
         """Report a logged line; `left` seconds remain."""
-        status = (f"step {line['step']}  loss {line['loss']:.4f}  exact {100 * line['exact']:.1f} %  "
-                  f"loops {line['loops']:.1f}  {self.accuracy}  left {_clock(left)}")
+        status = (f"left {_clock(left)}  step {line['step']}  loss {line['loss']:.4f}  "
+                  f"exact {100 * line['exact']:.1f} %  loops {line['loops']:.1f}  {self.accuracy}")
         if self._progress is not None:
             self._progress.update(self._task, completed=done, status=status)
         elif not self.quiet:
