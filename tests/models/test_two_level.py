@@ -37,6 +37,8 @@ def reference(model, batch, control, loops):
         if index % control.every:
             return memory, eta
         decision, memory = rule.update(delta, memory, SAMPLE)
+        if control.site == "outer" and isinstance(rule, lt.TapsBB):
+            memory = memory._replace(eta=torch.ones_like(memory.eta))  # z_H moves by Delta, whatever eta does to z_L
         return memory, decision.eta
 
     for _ in range(loops):

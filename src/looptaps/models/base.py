@@ -149,6 +149,9 @@ class LoopRun:
             keep_graph=self.traced and torch.is_grad_enabled(),
         )
         self.memory = step.memory
+        own = self.memory.rule
+        if hasattr(self.rule, "gain") and "eta" in own._fields:  # z_H moves by Delta itself, not by eta Delta
+            self.memory = self.memory._replace(rule=own._replace(eta=torch.ones_like(own.eta)))
         self._note(step.decision)
         wide = wide_dtype(end.dtype)
         return scaled_step(end, end.to(wide) - start.to(wide), self.memory.eta)
