@@ -158,7 +158,7 @@ def test_without_a_terminal_there_is_one_line_per_interval(tmp_path: Path, tiny_
     recipe.write_text(tiny_text.replace("log_every = 1", "log_every = 5"))
     command = [sys.executable, "-m", "looptaps", "train", "--recipe", str(recipe), "--out", str(tmp_path / "run")]
     done = subprocess.run([*command, "--threads", "1"], check=True, capture_output=True, text=True)
-    intervals = [line for line in done.stderr.splitlines() if re.match(r" *[\d.]+ %  step \d+  loss", line)]
+    intervals = [line for line in done.stderr.splitlines() if re.match(r" *[\d.]+ %  left \S+  step \d+  loss", line)]
     assert len(intervals) == 4
     assert "\x1b" not in done.stderr
     again = subprocess.run(command, capture_output=True, text=True)
