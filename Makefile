@@ -8,12 +8,12 @@ STAMP := $(VENV)/.installed
 FIND_PYTHON = for python in python3.11 python3.12 python3 python3.13; do \
 	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done
 
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup browser demo test lint docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
 
-setup: $(STAMP) ## install looptaps into its own .venv; quick when nothing changed
+setup: $(STAMP) browser ## install looptaps into its own .venv; quick when nothing changed
 
 $(STAMP): pyproject.toml constraints.txt
 	@if [ ! -x $(PY) ]; then \
@@ -27,11 +27,21 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install -q -c constraints.txt -e ".[dev,lm-eval]"
 	@touch $@
 
+# The test of the report's page drives Debian's chromium. Where it cannot be installed, that test says so (in CI: fails).
+browser: ## install chromium for the page's test, where apt-get and root are there; quick when it is
+	@if ! command -v chromium >/dev/null; then \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	      || echo "make: chromium could not be installed; the page's browser test will not run." >&2; \
+	  else \
+	    echo "make: no chromium, and no apt-get as root to install it; the page's browser test will not run." >&2; fi; fi
+
 demo: $(STAMP) ## run `looptaps demo`
 	$(VENV)/bin/looptaps demo
 
 # One thread per process: several threads in each of several processes get in each other's way.
-test: $(STAMP) ## run the test suite
+test: $(STAMP) browser ## run the test suite
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $${PYTEST_WORKERS:-2} $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff and mypy
