@@ -38,6 +38,35 @@ def _root() -> None:
 
 
 @app.command()
+def train(
+    recipe: Annotated[Path, typer.Option(help="The recipe, a TOML file: recipes/train_ouro_tiny.toml.")],
+    out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/<name of the recipe>).")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit, instead of the recipe's.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cpu, ... (default: a GPU if there is one).")] = None,
+    compile_layers: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the layers, instead of the recipe's choice.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+) -> None:
+    """Train a tiny Ouro by a recipe; at the end <out>/model is a folder for from_pretrained."""
+    import torch
+
+    from looptaps.train.language import LanguageTrainer
+    from looptaps.train.language_recipe import load_language_recipe
+
+    values = load_language_recipe(recipe)
+    if minutes is not None:
+        values = values.model_copy(update={"schedule": values.schedule.model_copy(update={"minutes": minutes})})
+    if compile_layers is not None:
+        values = values.model_copy(update={"model": values.model.model_copy(update={"compile": compile_layers})})
+    if threads is not None:
+        torch.set_num_threads(threads)
+    where = LanguageTrainer(values, out or Path("runs") / values.name, device=device, resume=resume).run()
+    typer.echo(f"Exported to {where}")
+
+
+@app.command()
 def demo(
     layers: Annotated[str, typer.Option(help="The looped window FIRST-LAST, counted from 0.")] = "12-15",
     loops: Annotated[int, typer.Option(help="How often the window runs.")] = 2,
