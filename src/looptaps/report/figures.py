@@ -1,59 +1,229 @@
-"""Figures by matplotlib, on a canvas of their own: no display, no global state."""
+"""Figures by matplotlib, on a canvas of their own: no display, no global state. Each comes with what it says in words.
+
+They are drawn small, with large type, so that they can be read on a phone and in a paper's column.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from looptaps.evaluation.policies import UNIT, PolicyRow
+from looptaps.report.policy import Policy
+from looptaps.report.style import PALETTE, follow_the_page, looks
 
-# Colour-blind safe (Okabe and Ito); the unit step is black, constants are grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+WIDTH, HEIGHT = 5.4, 3.6  # inches
+STYLE = {
+    "font.size": 10, "axes.labelsize": 10, "legend.fontsize": 9, "xtick.labelsize": 9, "ytick.labelsize": 9,
+    "text.color": PALETTE["ink"].light, "axes.labelcolor": PALETTE["ink"].light,
+    "axes.edgecolor": PALETTE["muted"].light, "xtick.color": PALETTE["muted"].light,
+    "ytick.color": PALETTE["muted"].light, "xtick.labelcolor": PALETTE["ink"].light,
+    "ytick.labelcolor": PALETTE["ink"].light, "grid.color": PALETTE["grid"].light,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "axes.facecolor": "none", "legend.frameon": False, "svg.hashsalt": "looptaps", "pdf.fonttype": 42,
+}
 
 
-def accuracy_figure(rows: list[PolicyRow], title: str) -> Figure:
-    """Accuracy by loop, and the mean eta by loop under it."""
-    figure = Figure(figsize=(8, 6.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    colours, constants = iter(COLOURS), 0
-    for row in rows:
-        label = row.name
-        loops = range(1, len(row.curve.accuracy) + 1)
-        if row.name == UNIT:
-            style = {"color": "black", "linewidth": 2.2}
-        elif row.constant is None:
-            style = {"color": "0.6", "linestyle": "--", "linewidth": 1.2}
-            label = "_" if constants else "constants at the rules' mean etas"  # one entry for all; "_" has none
-            constants += 1
-        else:
-            style = {"color": next(colours, "0.3"), "linewidth": 1.4}
-        above.plot(loops, [100 * share for share in row.curve.accuracy], label=label, **style)
-        below.plot(loops, row.curve.eta.mean(0), **style)
-    low, high = 100 * rows[0].accuracy.low, 100 * rows[0].accuracy.high
-    above.axhspan(low, high, color="0.92", label="95 % interval of the unit step", zorder=0)
-    above.set(ylabel="solved, %", title=title)
-    above.legend(fontsize=8, ncols=2)
-    below.set(xlabel="outer loop", ylabel="mean eta")
-    below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (above, below):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
+class Drawing(NamedTuple):
+    """A figure and its words: `caption` says what is shown, `alt` what it shows, `columns` and `rows` the numbers."""
+
+    name: str
+    figure: Figure
+    title: str
+    caption: str
+    alt: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def accuracy_drawing(policies: list[Policy], band: tuple[float, float] | None = None) -> Drawing:
+    """Accuracy by outer loop; `band` is the interval of the baseline's final accuracy."""
+    with rc_context(STYLE):
+        figure, (axes,) = canvas(1, 1, legend=entries(policies) + (band is not None))
+        constants = 0
+        for policy in policies:
+            look, label = looks(policies)[policy.label], policy.label
+            if policy.kind == "constant" and len(policies) > 8:
+                label = "_" if constants else "constants"  # one entry for all of them; "_" has none
+                constants += 1
+            axes.plot(_loops(policy), 100 * policy.accuracy, label=label, color=look.colour, linestyle=look.dash,
+                      linewidth=look.width, zorder=3 if policy.kind == "unit" else 2)
+        if band is not None:
+            axes.axhspan(100 * band[0], 100 * band[1], color=PALETTE["band"].light, zorder=0,
+                         label=f"95 % interval of {policies[0].label}")
+        axes.set(xlabel="outer loop", ylabel="solved, %")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend(figure)
+    marks = _marks(max(policy.correct.shape[1] for policy in policies))
+    rows = [[policy.label, *(_percent(policy.accuracy[m - 1]) if m <= len(policy.accuracy) else "" for m in marks)]
+            for policy in policies]
+    alt = "Share of puzzles solved by outer loop. " + " ".join(
+        f"{policy.label}: {_percent(policy.accuracy[0])} % after loop 1, {_percent(policy.accuracy[-1])} % after loop "
+        f"{len(policy.accuracy)}." for policy in policies)
+    return Drawing("accuracy", figure, "Accuracy by loop", "Share of puzzles whose answer is right after each outer "
+                   "loop.", alt, ["policy", *(f"loop {m}, %" for m in marks)], rows)
+
+
+def eta_drawing(policies: list[Policy]) -> Drawing | None:
+    """Step size by loop: the median over puzzles, and where the middle half and 90 % of them lie."""
+    rules = [policy for policy in policies if policy.kind == "rule"]
+    if not rules:
+        return None
+    columns = min(2, len(rules))
+    with rc_context(STYLE):
+        figure, panels = canvas(-(-len(rules) // columns), columns, legend=0, share=True)
+        for axes, policy in zip(panels, rules):
+            look = looks(policies)[policy.label]
+            q05, q25, q50, q75, q95 = _quantiles(policy)
+            axes.fill_between(_loops(policy), q05, q95, color=look.colour, alpha=0.18, linewidth=0)
+            axes.fill_between(_loops(policy), q25, q75, color=look.colour, alpha=0.32, linewidth=0)
+            axes.plot(_loops(policy), q50, color=look.colour, linewidth=1.6)
+            axes.axhline(1, color=PALETTE["muted"].light, linewidth=0.9, linestyle=(0, (3, 2)))
+            axes.set_title(_short(policy.label), fontsize=10, color=PALETTE["ink"].light)
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        for axes in panels[len(rules):]:
+            axes.set_visible(False)
+        figure.supxlabel("outer loop", fontsize=10)
+        figure.supylabel("eta", fontsize=10)
+    rows, words = [], []
+    for policy in rules:
+        quantiles = _quantiles(policy)
+        for m in _marks(policy.correct.shape[1]):
+            if np.isfinite(quantiles[2][m - 1]):
+                rows.append([policy.label, str(m), *(f"{q[m - 1]:.3f}" for q in quantiles)])
+        last = np.flatnonzero(np.isfinite(quantiles[2]))[-1]
+        words.append(f"{policy.label}: median {quantiles[2][0]:.2f} in loop 1, {quantiles[2][last]:.2f} in loop "
+                     f"{last + 1}, where 90 % of puzzles lie between {quantiles[0][last]:.2f} and "
+                     f"{quantiles[4][last]:.2f}.")
+    return Drawing("eta", figure, "Step sizes", "Mean eta of each outer loop, across all puzzles that were still "
+                   "running: median, middle half (dark) and 90 % (light). The dashed line is the unit step.",
+                   "Step size by outer loop. " + " ".join(words),
+                   ["policy", "loop", "5 %", "25 %", "median", "75 %", "95 %"], rows)
+
+
+def refresh_drawing(points: Sequence[tuple[str, int, float, float | None]], policies: list[Policy], unit: str
+                    ) -> Drawing | None:
+    """Accuracy against speedup for the refresh interval q: (policy, q, accuracy, speedup or None) each."""
+    reached = [point for point in points if point[3] is not None]
+    if not reached:
+        return None
+    families: dict[str, list[tuple[str, int, float, float]]] = {}
+    known = {policy.label: policy for policy in policies}
+    for label, q, accuracy, speedup in reached:
+        assert speedup is not None
+        families.setdefault(known[label].controller, []).append((label, q, accuracy, speedup))
+    with rc_context(STYLE):
+        figure, (axes,) = canvas(1, 1, legend=len(families))
+        for controller, family in families.items():
+            family.sort(key=lambda point: point[1])
+            look = looks(policies)[family[0][0]]
+            xs, ys = [point[3] for point in family], [100 * point[2] for point in family]
+            axes.plot(xs, ys, marker="o", color=look.colour, linewidth=1.2, linestyle=look.dash, label=controller)
+            for (_, q, _, _), x, y in zip(family, xs, ys):
+                axes.annotate(f"q={q}", (x, y), textcoords="offset points", xytext=(5, 5), fontsize=9)
+        axes.margins(x=0.15, y=0.18)
+        axes.set(xlabel=f"speedup at the final accuracy of {unit}", ylabel="solved, %")
+        legend(figure)
+    rows = [[label, str(q), _percent(accuracy), "N/R" if speedup is None else f"{speedup:.2f}"]
+            for label, q, accuracy, speedup in points]
+    alt = "Accuracy against speedup by refresh interval. " + " ".join(
+        f"{row[0]}, q = {row[1]}: {row[2]} %, " + ("final accuracy of the baseline not reached."
+                                                  if row[3] == "N/R" else f"{row[3]} times as fast.") for row in rows)
+    return Drawing("refresh", figure, "How often the rule looks",
+                   "Accuracy after the last loop against speedup, for each refresh interval q (between refreshes eta is "
+                   "held).", alt, ["policy", "q", "solved, %", "speedup"], rows)
+
+
+def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy], differences: Sequence[str]
+                 ) -> Drawing | None:
+    """Inner control (solid) against outer (dashed), for every rule that was run both ways."""
+    if not pairs:
+        return None
+    with rc_context(STYLE):
+        figure, (axes,) = canvas(1, 1, legend=2 * len(pairs))
+        for inner, outer in pairs:
+            look = looks(policies)[inner.label]
+            axes.plot(_loops(inner), 100 * inner.accuracy, color=look.colour, linewidth=1.6, label=inner.label)
+            axes.plot(_loops(outer), 100 * outer.accuracy, color=look.colour, linewidth=1.6, linestyle=(0, (4, 1.5)),
+                      label=outer.label)
+        axes.set(xlabel="outer loop", ylabel="solved, %")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend(figure)
+    rows = [[inner.controller, _percent(inner.accuracy[-1]), _percent(outer.accuracy[-1]), said]
+            for (inner, outer), said in zip(pairs, differences, strict=True)]
+    alt = "Inner against outer control. " + " ".join(f"{r[0]}: inner {r[1]} %, outer {r[2]} %, inner minus outer "
+                                                     f"{r[3]} points." for r in rows)
+    return Drawing("site", figure, "Inner against outer control", "The same rule, scaling every z_L update (inner, "
+                   "solid) or a whole cycle by what z_H did (outer, dashed).", alt,
+                   ["rule", "inner, %", "outer, %", "inner minus outer, points [95 %]"], rows)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure; the ending says as what (png, svg, pdf)."""
+    """Write a figure; the ending says as what (png, svg, pdf). Two runs write the same bytes."""
     path = Path(path)
-    figure.savefig(path, dpi=150)
+    with rc_context(STYLE):
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+        figure.savefig(path, dpi=150, metadata=metadata)
     return path
 
 
-def svg_text(figure: Figure) -> str:
-    """A figure as one `<svg>` element, for a page that needs nothing else."""
+def svg_text(drawing: Drawing) -> str:
+    """A figure as one `<svg>` element with real text, in the page's colours; for a page that needs nothing else."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg")
+    with rc_context({**STYLE, "svg.fonttype": "none"}):
+        drawing.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
-    return text[text.index("<svg"):]
+    text = follow_the_page(text[text.index("<svg"):])
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would hold for the whole page
+    # Names are unique on a page, and matplotlib begins with "figure_1" in every figure.
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{drawing.name}-", text)
+
+
+def canvas(rows: int, columns: int, *, legend: int, share: bool = False) -> tuple[Figure, list[Axes]]:
+    height = HEIGHT if rows == 1 else 1.9 * rows + 0.4
+    figure = Figure(figsize=(WIDTH, height + 0.2 * -(-legend // 2)), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
+    return figure, list(grid.flat)
+
+
+def entries(policies: list[Policy]) -> int:
+    constants = sum(policy.kind == "constant" for policy in policies)
+    return len(policies) - (constants - 1 if constants and len(policies) > 8 else 0)
+
+
+def legend(figure: Figure) -> None:
+    if figure.axes[0].get_legend_handles_labels()[1]:
+        figure.legend(loc="outside lower center", ncols=2)
+
+
+def _quantiles(policy: Policy) -> Any:
+    values = np.asarray(policy.eta_by_loop, np.float64)
+    running = np.isfinite(values).any(0)
+    found = np.full((5, values.shape[1]), np.nan)
+    found[:, running] = np.nanquantile(values[:, running], [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    return found
+
+
+def _loops(policy: Policy) -> range:
+    return range(1, policy.correct.shape[1] + 1)
+
+
+def _marks(loops: int) -> list[int]:
+    """A few loops for a table: 1, 2, 4, 8, ... and the last."""
+    return sorted({*(2**i for i in range(loops.bit_length()) if 2**i <= loops), loops})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 28 else label[:27] + "…"

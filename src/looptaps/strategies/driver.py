@@ -24,7 +24,6 @@ from looptaps.strategies.noise import check_state_name, draws_start, generator, 
 
 if TYPE_CHECKING:
     from looptaps.strategies.rule import StoppingRule
-    from looptaps.strategies.trace import Recorder
 
 
 class Fresh(NamedTuple):
@@ -60,6 +59,16 @@ class Kick(NamedTuple):
 
     where: str
     sigma: float
+
+
+class Watcher(Protocol):
+    """Who is told at the end of every outer loop; `steps` asks for the controller's decisions too."""
+
+    steps: bool
+
+    def note(self, places: list[int], view: View, signal: Tensor | None) -> None:
+        """One outer loop of those who were running."""
+        ...
 
 
 class Done(NamedTuple):
@@ -103,7 +112,7 @@ def drive(
     seed: int,
     capacity: int | None = None,
     noise: Kick | None = None,
-    recorder: Recorder | None = None,
+    recorder: Watcher | None = None,
 ) -> Iterator[Done]:
     """Run whatever the source gives, at most `capacity` samples at a time, and yield them as they stop."""
     running = _fill(None, rule, model, control, source, capacity, seed, noise)
@@ -112,7 +121,8 @@ def drive(
         before = held
         if noise is not None and noise.sigma > 0:
             before = kick(held, noise.where, noise.sigma, running.generators)
-        carry, memory, stats = model.advance(before, control, memory, trace=recorder is not None, moves=rule.moves)
+        steps = recorder is not None and recorder.steps
+        carry, memory, stats = model.advance(before, control, memory, trace=steps, moves=rule.moves)
         tally = _Tally(
             tally.loops + 1,
             tally.updates + stats.updates,

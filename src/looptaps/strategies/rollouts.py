@@ -16,7 +16,7 @@ from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, RolloutTable, Status
 from looptaps.strategies.driver import Kick, Once, drive, gather
 from looptaps.strategies.rule import StoppingRule, check_ids, check_seed, check_whole
-from looptaps.strategies.trace import Recorder, RunTrace, stack_columns
+from looptaps.strategies.trace import RunTrace, TraceOption, recorder_for, stack_columns
 
 Where = Literal["z_L", "z_H"]
 Select = Literal["best-q", "mode"]
@@ -82,7 +82,7 @@ class Rollouts:
         *,
         seed: int = 0,
         ids: Tensor | Sequence[int] | None = None,
-        trace: bool = False,
+        trace: TraceOption = False,
     ) -> Result:
         """Solve a batch. Noise is drawn per (seed, sample id, rollout, loop), whatever the batching.
 
@@ -99,7 +99,7 @@ class Rollouts:
             numbers = range(first, min(first + together, self.n))
             rows = {key: torch.cat([value] * len(numbers)) for key, value in batch.items() if isinstance(value, Tensor)}
             source = Once(rows, ids * len(numbers), [r for r in numbers for _ in ids])
-            recorder = Recorder(size * len(numbers)) if trace else None
+            recorder = recorder_for(trace, size * len(numbers))
             done = drive(self.inner, model, control, source, seed=seed, noise=noise, recorder=recorder)
             part = gather(done, size * len(numbers))
             if self.select == "best-q" and part.score is None:

@@ -13,7 +13,7 @@ from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, Verdict, View, going_on
 from looptaps.strategies.driver import Once, drive, gather
-from looptaps.strategies.trace import Recorder
+from looptaps.strategies.trace import TraceOption, recorder_for
 
 
 class StoppingRule:
@@ -55,7 +55,7 @@ class StoppingRule:
         *,
         seed: int = 0,
         ids: Tensor | Sequence[int] | None = None,
-        trace: bool = False,
+        trace: TraceOption = False,
     ) -> Result:
         """Solve a batch; whoever is done is left out of the computation from then on.
 
@@ -65,11 +65,11 @@ class StoppingRule:
             control: a controller, or a `Control` around one.
             seed: of random initial states, drawn per (seed, sample id), whatever the batching.
             ids: (B,) the samples' ids in their data set; left out, 0..B-1.
-            trace: record what happens on the way.
+            trace: record what happens on the way; "loops" leaves the controller's decisions out.
         """
         control, ids = as_control(control), check_ids(batch, ids)
         self.check(model)
-        recorder = Recorder(len(ids)) if trace else None
+        recorder = recorder_for(trace, len(ids))
         source = Once(batch, ids, [0] * len(ids))
         done = gather(drive(self, model, control, source, seed=check_seed(seed), recorder=recorder), len(ids))
         return done if recorder is None else recorder.attach(done)

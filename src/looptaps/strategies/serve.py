@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from looptaps.errors import InvalidType, InvalidUse
 from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
-from looptaps.strategies.base import Result
+from looptaps.strategies.base import Result, View
 from looptaps.strategies.driver import Fresh, drive
 from looptaps.strategies.rule import StoppingRule, check_ids, check_seed, check_whole
 
@@ -31,6 +31,7 @@ def serve_loop(
     *,
     batch_size: int,
     seed: int = 0,
+    watch: Callable[[list[int], View], None] | None = None,
 ) -> Iterator[Served]:
     """Solve a stream: as soon as samples are done, waiting ones take their places. Yields samples as they are done.
 
@@ -42,6 +43,7 @@ def serve_loop(
         control: a controller, or a `Control` around one.
         batch_size: how many samples run at a time.
         seed: of random initial states, drawn per (seed, sample id).
+        watch: told the ids of those who are running and what a rule sees of them (answers too), after every loop.
 
     The answers are those of `strategy.run`; only the order in which they come differs.
 
@@ -60,8 +62,21 @@ def serve_loop(
                          "Use batch_max=False.")
     check_whole("serve_loop", "batch_size", batch_size, 1, "Use 256, for instance.")
     strategy.check(model)
-    done = drive(strategy, model, as_control(control), _Stream(stream), seed=check_seed(seed), capacity=batch_size)
+    done = drive(strategy, model, as_control(control), _Stream(stream), seed=check_seed(seed), capacity=batch_size,
+                 recorder=None if watch is None else _Watch(watch))
     return (Served(torch.tensor(part.ids), part.result) for part in done)
+
+
+class _Watch:
+    """A function as what the driver tells; a stream's places are its ids."""
+
+    steps = False
+
+    def __init__(self, watch: Callable[[list[int], View], None]) -> None:
+        self._watch = watch
+
+    def note(self, places: list[int], view: View, signal: Tensor | None) -> None:
+        self._watch(places, view)
 
 
 class _Stream:

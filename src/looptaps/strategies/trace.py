@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from looptaps.errors import invalid
 from looptaps.loop import Trace
 from looptaps.strategies.base import Result, View
 
@@ -50,11 +51,24 @@ class RunTrace:
 _TABLES = ("answers", "score", "signal", "residual", "mean_eta", "moves")
 
 
-class Recorder:
-    """Collects a `RunTrace` while a batch runs; all samples must start together."""
+# What a strategy's `run` takes as `trace`: nothing, everything, or all but the controller's decisions, which costs no
+# more than an answer per loop.
+TraceOption = bool | Literal["loops"]
 
-    def __init__(self, size: int) -> None:
+
+def recorder_for(trace: TraceOption, size: int) -> Recorder | None:
+    """The recorder that `trace` asks for."""
+    if not isinstance(trace, bool) and trace != "loops":
+        raise invalid("run", "trace", "True, False or 'loops'", trace, "'loops' records answers after every loop.")
+    return Recorder(size, steps=trace is True) if trace else None
+
+
+class Recorder:
+    """Collects a `RunTrace` while a batch runs; all samples must start together. With `steps`, every decision too."""
+
+    def __init__(self, size: int, steps: bool = True) -> None:
         self.size = size
+        self.steps = steps
         self._tables: dict[str, list[Tensor]] = {}
 
     def note(self, places: list[int], view: View, signal: Tensor | None) -> None:

@@ -45,6 +45,10 @@ class Stream(Protocol):
         """Where the stream stands (plain numbers, texts and lists)."""
         ...
 
+    def state_at(self, position: int) -> dict[str, Any]:
+        """What `state_dict` was when `position` samples had been drawn."""
+        ...
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly there. The stream must have been made with the same settings."""
         ...
@@ -96,7 +100,11 @@ class BaseStream(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands (plain numbers, texts and lists)."""
-        return {"settings": self.settings(), "position": self._position}
+        return self.state_at(self._position)
+
+    def state_at(self, position: int) -> dict[str, Any]:
+        """What `state_dict` was (or will be) when `position` samples had been drawn."""
+        return {"settings": self.settings(), "position": check_count(type(self).__name__, "position", position, 0)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on exactly there; a state saved under other settings is an error."""
@@ -234,13 +242,17 @@ class MixedStream:
     def take(self, n: int) -> Batch:
         """The next n samples, drawn from the parts in order and put in their places."""
         check_count("MixedStream", "n", n, 0)
-        draws = [below(start(MIX + 16 * self.rank, self.seed, self._position + i), 1 << 30) for i in range(n)]
-        source = np.searchsorted(self._edges, np.array(draws, np.float64) / (1 << 30), side="right")
+        source = self._sources(self._position, n)
         parts = [stream.take(int((source == k).sum())) for k, stream in enumerate(self.streams)]
         # Rows of the concatenated parts, put back in the order of drawing.
         order = torch.from_numpy(np.argsort(np.argsort(source, kind="stable"), kind="stable"))
         self._position += n
         return {key: torch.cat([part[key] for part in parts])[order] for key in parts[0]}
+
+    def _sources(self, position: int, n: int) -> npt.NDArray[np.int64]:
+        # Which part each of the n samples from a position on comes from.
+        draws = [below(start(MIX + 16 * self.rank, self.seed, position + i), 1 << 30) for i in range(n)]
+        return np.searchsorted(self._edges, np.array(draws, np.float64) / (1 << 30), side="right")
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Endless batches."""
@@ -249,10 +261,17 @@ class MixedStream:
 
     def state_dict(self) -> dict[str, Any]:
         """Where this stream and its parts stand."""
+        return self.state_at(self._position)
+
+    def state_at(self, position: int) -> dict[str, Any]:
+        """What `state_dict` was when `position` samples, at most as many as now, had been drawn."""
+        if not 0 <= position <= self._position:
+            raise invalid("MixedStream", "position", f"in 0..{self._position}", position, "It cannot look ahead.")
+        since = self._sources(position, self._position - position)
         return {
             "settings": {"kind": "MixedStream", "weights": self.weights, "seed": self.seed, "rank": self.rank},
-            "position": self._position,
-            "parts": [stream.state_dict() for stream in self.streams],
+            "position": position,
+            "parts": [s.state_at(s.position - int((since == k).sum())) for k, s in enumerate(self.streams)],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

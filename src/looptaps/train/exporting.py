@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from looptaps.models import MODELS, save_model
 from looptaps.train import checkpointing as files
 from looptaps.train.recipe import Recipe, recipe_from
@@ -36,25 +38,35 @@ def export(run: str | Path, out: str | Path | None = None) -> Path:
     return out
 
 
+def device_name(device: torch.device, processes: int = 1) -> str:
+    """What a stage of a run was trained on, in words."""
+    if device.type == "cuda":
+        return f"{processes} x {torch.cuda.get_device_name(device)}"
+    threads = torch.get_num_threads()
+    return f"{processes} process{'es' * (processes > 1)} of {threads} CPU thread{'s' * (threads > 1)}"
+
+
 def _card(
     recipe: Recipe, state: dict[str, Any], described: dict[str, Any], sha256: str, curve: list[dict[str, Any]]
 ) -> str:
+    devices = ", then ".join(dict.fromkeys(stage.get("device", "a CPU") for stage in state["stages"]))
     lines = [
         "---", "library_name: looptaps", f"tags: [looped-transformer, {recipe.model.kind}, {recipe.data.task}]", "---",
         "", f"# {recipe.name}", "",
         f"A {recipe.model.kind.upper()} with {described['parameters']:,} parameters for {recipe.data.task}, trained by "
         "`looptaps train` and nothing else.", "",
-        f"- {state['step']:,} steps, {state['cpu'] / 60:.1f} CPU-minutes, seed {recipe.seed}",
+        f"- {state['step']:,} steps, {state['wall'] / 60:.1f} minutes on {devices} ({state['cpu'] / 60:.1f} CPU-minutes), "
+        f"seed {recipe.seed}",
         f"- `model.safetensors` sha256 {sha256}", "", "## Curve", "",
         "Exact accuracy in % by outer loop, averaged weights, on fixed puzzles that were not trained on.", "",
     ]
     names = [(name, loop) for name, by in curve[-1]["exact"].items() for loop in by] if curve else []
-    lines.append("| step | CPU-minutes | " + " | ".join(f"{name} @{loop}" for name, loop in names) + " |")
+    lines.append("| step | minutes | " + " | ".join(f"{name} @{loop}" for name, loop in names) + " |")
     lines.append("|" + "---|" * (2 + len(names)))
     for line in curve:
         shares = [line["exact"].get(name, {}).get(loop) for name, loop in names]
         cells = ["" if share is None else f"{100 * share:.1f}" for share in shares]
-        lines.append(f"| {line['step']} | {line['cpu_seconds'] / 60:.1f} | " + " | ".join(cells) + " |")
+        lines.append(f"| {line['step']} | {line['seconds'] / 60:.1f} | " + " | ".join(cells) + " |")
     lines += ["", "## Recipe", ""]
     for stage in state["stages"]:
         lines += [f"From step {stage['from_step']}, with rows of {json.dumps(stage['data'])} (file: sha256):", "",

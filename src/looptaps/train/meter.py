@@ -21,20 +21,22 @@ class Meter:
     def add(self, output: StepOutput, slots: Slots) -> None:
         """Count one outer loop of all slots, as they stand after it."""
         size, halted = output.exact.shape[0], slots.halted
-        self.timed += size
         values = {
-            "samples": size,
-            "loss": float(output.loss.detach()) * size,
-            "answer": float(torch.where(output.finite, output.answer, 0).sum()),
-            "penalty": float(output.penalty) * size,
-            "halted": int(halted.sum()),
-            "exact": int((output.exact & halted).sum()),
-            "loops": int(slots.loops[halted].sum()),
-            "bad": int((~output.finite).sum()),
+            "loss": output.loss.detach() * size,
+            "answer": torch.where(output.finite, output.answer, 0).sum(),
+            "penalty": output.penalty * size,
+            "halted": halted.sum(),
+            "exact": (output.exact & halted).sum(),
+            "loops": torch.where(halted, slots.loops, 0).sum(),
+            "bad": (~output.finite).sum(),
         }
         if output.q_halt is not None:
-            values["q_right"] = int((((output.q_halt >= 0) == output.exact) & halted).sum())
-        for key, value in values.items():
+            values["q_right"] = (((output.q_halt >= 0) == output.exact) & halted).sum()
+        # One copy from the device for all of them; float64 holds every count exactly.
+        numbers = torch.stack([value.double() for value in values.values()]).tolist()
+        self.timed += size
+        self.sums["samples"] = self.sums.get("samples", 0) + size
+        for key, value in zip(values, numbers, strict=True):
             self.sums[key] = self.sums.get(key, 0) + value
 
     def line(self, processes: int) -> dict[str, Any]:
@@ -47,6 +49,6 @@ class Meter:
             "exact": sums["exact"] / halted,
             "loops": sums["loops"] / halted,
             "q_accuracy": sums.get("q_right", 0) / halted,
-            "bad": sums["bad"],
+            "bad": int(sums["bad"]),
             "per_second": processes * self.timed / max(time.monotonic() - self.since, 1e-9),
         }

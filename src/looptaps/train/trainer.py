@@ -15,11 +15,12 @@ from accelerate.utils import broadcast  # type: ignore[import-untyped]
 
 from looptaps.errors import InvalidUse, InvalidValue, MissingExtra
 from looptaps.loop import Control
+from looptaps.tasks.prefetch import Prefetched
 from looptaps.train import checkpointing as files
 from looptaps.train import snapshot
 from looptaps.train.carry import SupervisedStep, empty_slots, refill, settle
 from looptaps.train.data import make_data
-from looptaps.train.exporting import export
+from looptaps.train.exporting import device_name, export
 from looptaps.train.meter import Meter
 from looptaps.train.models import build_model
 from looptaps.train.optim import make_ema, make_optimizer, make_scheduler
@@ -65,6 +66,8 @@ class Trainer:
         self.device, self.world = self.accelerator.device, self.accelerator.num_processes
         self.rank, self.is_main = self.accelerator.process_index, self.accelerator.is_main_process
         self.data = make_data(recipe, [Path(path) for path in data], rank=self.rank, world_size=self.world)
+        if self.device.type != "cpu":  # the same samples, made while the device computes
+            self.data = self.data._replace(stream=Prefetched(self.data.stream))
         generator = torch.Generator().manual_seed(recipe.seed)
         self.model: Any = build_model(recipe, self.data.stream.seq_len, self.data.stream.vocab_size, generator)
         self.model.to(self.device)
@@ -91,7 +94,8 @@ class Trainer:
                 self.log.cut(self.step, source.with_name("log.jsonl"))
         values = recipe.model_dump(mode="json")
         if not self.stages or self.stages[-1]["recipe"] != values:
-            self.stages.append({"from_step": self.step, "recipe": values, "data": self.data.files})
+            self.stages.append({"from_step": self.step, "recipe": values, "data": self.data.files,
+                                "device": device_name(self.device, self.world)})
 
     @property
     def wall(self) -> float:
