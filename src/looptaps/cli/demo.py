@@ -18,7 +18,7 @@ def demo(
     task: Annotated[str, typer.Option(help="The puzzles; `sudoku` are the bundled ones.")] = "sudoku",
     preset: Annotated[str, typer.Option(help="Hyper-parameters of the rules: blocks or trm.")] = "blocks",
     threads: Annotated[int, typer.Option(help="CPU threads; 0 leaves them to torch.", min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the figure and the page.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Folder for runs, figure and page.")] = Path("demo-out"),
 ) -> None:
     """Solve puzzles with the unit step, the six rules and the constants at their mean etas; print what was found."""
     import torch
@@ -26,10 +26,15 @@ def demo(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Table
 
-    from looptaps.evaluation.policies import RULES, compare_policies, puzzles_needed, verdict
+    from looptaps.controllers import Constant, Standard
+    from looptaps.evaluation.measure import Policy as Measured
+    from looptaps.evaluation.policies import RULES
+    from looptaps.evaluation.runner import run_many
     from looptaps.models import load_model
-    from looptaps.report.figures import accuracy_figure, save_figure
-    from looptaps.report.page import comparison_page
+    from looptaps.report.figures import save_figure
+    from looptaps.report.page import drawings, write_page
+    from looptaps.report.policy import policies_of
+    from looptaps.report.summary import puzzles_needed, summarise, verdict
     from looptaps.report.tables import COLUMNS, cells
     from looptaps.specs import spec
     from looptaps.tasks import open_task
@@ -42,6 +47,8 @@ def demo(
     console.print(f"{model}: {sum(p.numel() for p in network.parameters()):,} parameters. {count} puzzles ({task}), "
                   f"{loops} loops, @{preset}.\n")
     columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    options = {"out": out / "runs", "loops": loops, "limit": count, "batch_size": BATCH, "trace": TRACED,
+               "model_spec": model, "task_spec": task}
     with Progress(*columns, console=console, transient=True) as bars:
         running: dict[str, int] = {}
 
@@ -50,9 +57,13 @@ def demo(
                 running[name] = bars.add_task(name, total=count)
             bars.advance(running[name], n)  # type: ignore[arg-type]
 
-        rules = {name: spec(f"{name}@{preset}") for name in RULES}
-        rows = compare_policies(network, found, rules, loops, limit=count, progress=advance)
+        rules = {name: Measured(spec(f"{name}@{preset}")) for name in RULES}
+        runs = run_many(network, found, {"unit": Measured(Standard()), **rules}, progress=advance, **options)
+        etas = sorted({f"{runs[name].mean_eta:.2f}" for name in rules})
+        constants = {f"constant-{eta}": Measured(Constant(float(eta))) for eta in etas}
+        runs |= run_many(network, found, constants, progress=advance, **options)
 
+    rows = summarise(policies_of(list(runs.values())))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(COLUMNS[0], no_wrap=True)
     for column in COLUMNS[1:]:
@@ -64,14 +75,16 @@ def demo(
     notes = [
         f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference of "
         f"one point needs about {puzzles_needed(rows):,} puzzles.",
-        "Differences are paired, with 95 % bootstrap intervals; p is McNemar's, after Holm's correction. N/R: the unit "
-        "step's final accuracy was not reached.",
     ]
     said = verdict(rows)
     console.print("\n" + said + "\n" + "\n".join(notes), highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
     title = f"{model}: step control on {count} puzzles"
-    figure = save_figure(accuracy_figure(rows, title), out / "accuracy.png")
     caption = f"{model}, {task}, {loops} loops, hyper-parameters @{preset}, {torch.get_num_threads()} CPU threads"
-    page = comparison_page(out / "demo.html", rows, title=title, verdict=said, caption=caption, notes=notes)
+    figures = drawings(rows)
+    figure = save_figure(figures[0].figure, out / "accuracy.png")
+    page = write_page(out / "demo.html", rows, figures, title=title, verdict=said, caption=caption, notes=notes)
     console.print(f"\nFigure: {figure}   Page: {page}")
+
+
+BATCH = 32
+TRACED = 32

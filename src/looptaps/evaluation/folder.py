@@ -21,7 +21,7 @@ SCHEMA = 1
 SETTINGS = (
     "schema", "looptaps", "model.config", "model.sha256", "task.sha256", "task.n", "control", "strategy", "refill",
     "loops", "limit", "seed", "batch_size", "trace", "dtype", "recipe", "device.type", "device.name", "device.threads",
-    "versions.torch",
+    "compiled", "versions.torch",
 )  # fmt: skip
 
 

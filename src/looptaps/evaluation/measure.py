@@ -124,8 +124,30 @@ def _updates_per_loop(model: Any, batch: Batch) -> int:
 
 
 def warm_up(model: Any, batch: Batch, policy: Policy) -> None:
-    """One outer loop, untimed: allocations, kernels and caches are not what is measured."""
-    FixedDepth(1).run(model, to_device(batch, device_of(model)), policy.control, trace="loops")
+    """One outer loop, untimed: allocations, kernels and caches are not what is measured.
+
+    A compiled core also sees a smaller batch and a single puzzle, so that it compiles for every size here, and in the
+    same order in a run that goes on.
+    """
+    size = len(batch["inputs"])
+    for rows in sorted({size, max(size - 1, 1), 1}, reverse=True) if is_compiled(model) else (size,):
+        part = {name: value[:rows] for name, value in batch.items()}
+        FixedDepth(1).run(model, to_device(part, device_of(model)), policy.control, trace="loops")
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether the model's cores are compiled."""
+    cores = getattr(model, "cores", None)
+    return callable(cores) and any(getattr(core, "_compiled_call_impl", None) is not None for core in cores())
+
+
+def compile_core(model: Any) -> None:
+    """Compile a model's cores, once."""
+    if not callable(getattr(model, "compile_core", None)):
+        raise InvalidUse(f"run: compile needs a model with compile_core(); {type(model).__name__} has none. "
+                         "Leave compile out.")
+    if not is_compiled(model):
+        model.compile_core()
 
 
 def measure(model: Any, part: TaskBatch, policy: Policy, horizon: int, *, seed: int = 0) -> Measured:

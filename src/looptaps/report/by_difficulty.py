@@ -26,9 +26,9 @@ class Bin(NamedTuple):
 
 def bins(policy: Policy) -> tuple[str, list[Bin]] | None:
     """The field that tells the puzzles apart best, and up to four ranges of it that hold about as many puzzles each."""
-    fields = [name for name in (*PREFERRED, *policy.difficulty) if name in policy.difficulty]
+    fields = [name for name in (*PREFERRED, *policy.run.difficulty) if name in policy.run.difficulty]
     for name in fields:
-        values = np.asarray(policy.difficulty[name], np.float64)
+        values = np.asarray(policy.run.difficulty[name], np.float64)
         if not np.isfinite(values).all() or len(np.unique(values)) < 2:
             continue
         edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1], method="higher"))
@@ -55,8 +55,8 @@ def difficulty_drawing(policies: list[Policy]) -> Drawing | None:
         figure, (above, below) = canvas(2, 1, legend=entries(shown), share=True)
         for index, policy in enumerate(shown):
             look = looks(policies)[policy.label]
-            shares = [proportion(policy.final[part.rows]) for part in ranges]
-            updates = [float(policy.updates[part.rows].mean()) for part in ranges]
+            shares = [proportion(policy.run.final[part.rows]) for part in ranges]
+            updates = [float(policy.run.updates[part.rows].mean()) for part in ranges]
             xs = np.arange(len(ranges)) + (index * spread - 0.25 if len(shown) > 1 else 0.0)
             values = np.array([share.value for share in shares])
             errors = [[share.value - share.low for share in shares], [share.high - share.value for share in shares]]

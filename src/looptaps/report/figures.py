@@ -17,8 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from looptaps.evaluation.statistics import paired
 from looptaps.report.policy import Policy
 from looptaps.report.style import PALETTE, follow_the_page, looks
+from looptaps.report.words import percent, points
 
 WIDTH, HEIGHT = 5.4, 3.6  # inches
 STYLE = {
@@ -62,11 +64,11 @@ def accuracy_drawing(policies: list[Policy], band: tuple[float, float] | None = 
         axes.set(xlabel="outer loop", ylabel="solved, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend(figure)
-    marks = _marks(max(policy.correct.shape[1] for policy in policies))
-    rows = [[policy.label, *(_percent(policy.accuracy[m - 1]) if m <= len(policy.accuracy) else "" for m in marks)]
+    marks = _marks(max(policy.run.correct.shape[1] for policy in policies))
+    rows = [[policy.label, *(percent(policy.accuracy[m - 1]) if m <= len(policy.accuracy) else "" for m in marks)]
             for policy in policies]
     alt = "Share of puzzles solved by outer loop. " + " ".join(
-        f"{policy.label}: {_percent(policy.accuracy[0])} % after loop 1, {_percent(policy.accuracy[-1])} % after loop "
+        f"{policy.label}: {percent(policy.accuracy[0])} % after loop 1, {percent(policy.accuracy[-1])} % after loop "
         f"{len(policy.accuracy)}." for policy in policies)
     return Drawing("accuracy", figure, "Accuracy by loop", "Share of puzzles whose answer is right after each outer "
                    "loop.", alt, ["policy", *(f"loop {m}, %" for m in marks)], rows)
@@ -96,7 +98,7 @@ def eta_drawing(policies: list[Policy]) -> Drawing | None:
     rows, words = [], []
     for policy in rules:
         quantiles = _quantiles(policy)
-        for m in _marks(policy.correct.shape[1]):
+        for m in _marks(policy.run.correct.shape[1]):
             if np.isfinite(quantiles[2][m - 1]):
                 rows.append([policy.label, str(m), *(f"{q[m - 1]:.3f}" for q in quantiles)])
         last = np.flatnonzero(np.isfinite(quantiles[2]))[-1]
@@ -132,7 +134,7 @@ def refresh_drawing(points: Sequence[tuple[str, int, float, float | None]], poli
         axes.margins(x=0.15, y=0.18)
         axes.set(xlabel=f"speedup at the final accuracy of {unit}", ylabel="solved, %")
         legend(figure)
-    rows = [[label, str(q), _percent(accuracy), "N/R" if speedup is None else f"{speedup:.2f}"]
+    rows = [[label, str(q), percent(accuracy), "N/R" if speedup is None else f"{speedup:.2f}"]
             for label, q, accuracy, speedup in points]
     alt = "Accuracy against speedup by refresh interval. " + " ".join(
         f"{row[0]}, q = {row[1]}: {row[2]} %, " + ("final accuracy of the baseline not reached."
@@ -142,8 +144,7 @@ def refresh_drawing(points: Sequence[tuple[str, int, float, float | None]], poli
                    "held).", alt, ["policy", "q", "solved, %", "speedup"], rows)
 
 
-def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy], differences: Sequence[str]
-                 ) -> Drawing | None:
+def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy]) -> Drawing | None:
     """Inner control (solid) against outer (dashed), for every rule that was run both ways."""
     if not pairs:
         return None
@@ -157,13 +158,13 @@ def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy],
         axes.set(xlabel="outer loop", ylabel="solved, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend(figure)
-    rows = [[inner.controller, _percent(inner.accuracy[-1]), _percent(outer.accuracy[-1]), said]
-            for (inner, outer), said in zip(pairs, differences, strict=True)]
+    rows = [[f"{inner.label} against {outer.label}", percent(inner.accuracy[-1]), percent(outer.accuracy[-1]),
+             points(paired(outer.run.final, inner.run.final))] for inner, outer in pairs]
     alt = "Inner against outer control. " + " ".join(f"{r[0]}: inner {r[1]} %, outer {r[2]} %, inner minus outer "
                                                      f"{r[3]} points." for r in rows)
     return Drawing("site", figure, "Inner against outer control", "The same rule, scaling every z_L update (inner, "
                    "solid) or a whole cycle by what z_H did (outer, dashed).", alt,
-                   ["rule", "inner, %", "outer, %", "inner minus outer, points [95 %]"], rows)
+                   ["policies", "inner, %", "outer, %", "inner minus outer, points [95 %]"], rows)
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
@@ -205,7 +206,7 @@ def legend(figure: Figure) -> None:
 
 
 def _quantiles(policy: Policy) -> Any:
-    values = np.asarray(policy.eta_by_loop, np.float64)
+    values = np.asarray(policy.run.eta_by_loop, np.float64)
     running = np.isfinite(values).any(0)
     found = np.full((5, values.shape[1]), np.nan)
     found[:, running] = np.nanquantile(values[:, running], [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
@@ -213,16 +214,12 @@ def _quantiles(policy: Policy) -> Any:
 
 
 def _loops(policy: Policy) -> range:
-    return range(1, policy.correct.shape[1] + 1)
+    return range(1, policy.run.correct.shape[1] + 1)
 
 
 def _marks(loops: int) -> list[int]:
     """A few loops for a table: 1, 2, 4, 8, ... and the last."""
     return sorted({*(2**i for i in range(loops.bit_length()) if 2**i <= loops), loops})
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
 
 
 def _short(label: str) -> str:

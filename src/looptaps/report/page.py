@@ -1,70 +1,90 @@
-"""One self-contained page for a comparison of policies."""
+"""One self-contained page for a comparison of policies: it loads nothing and needs no network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from looptaps.evaluation.policies import PolicyRow
-from looptaps.report.figures import accuracy_figure, svg_text
-from looptaps.report.tables import COLUMNS, cells
+import looptaps
+from looptaps.report.by_difficulty import difficulty_drawing
+from looptaps.report.figures import (
+    Drawing,
+    accuracy_drawing,
+    eta_drawing,
+    refresh_drawing,
+    save_figure,
+    site_drawing,
+    svg_text,
+)
+from looptaps.report.player import player_data, script_text
+from looptaps.report.style import css_variables
+from looptaps.report.summary import Row, site_pairs
+from looptaps.report.tables import COLUMNS, FACTS, cells, facts
 
-TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0; }
-caption { text-align: left; padding-bottom: .5rem; }
-th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-figure { margin: 1rem 0; background: white; padding: .5rem; border-radius: .5rem; }
-figure svg { width: 100%; height: auto; }
-.verdict { font-size: 1.15rem; }
-</style>
-</head>
-<body>
-<main>
-<h1>{{ title }}</h1>
-<p class="verdict">{{ verdict }}</p>
-{% for note in notes %}<p>{{ note }}</p>
-{% endfor %}
-<div class="scroll" tabindex="0" role="region" aria-label="Table of policies">
-<table>
-<caption>{{ caption }}</caption>
-<thead><tr>{% for column in columns %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in rows %}<tr><th scope="row">{{ row[0] }}</th>{% for cell in row[1:] %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>
-</div>
-<figure role="img" aria-label="Accuracy by outer loop, and mean eta by outer loop, for every policy in the table">
-{{ figure }}
-</figure>
-</main>
-</body>
-</html>
-"""
+TRACED = 200  # puzzles in the player at most: what keeps a page of a dozen policies under 3 MB
 
 
-def comparison_page(
-    path: str | Path, rows: list[PolicyRow], *, title: str, verdict: str, caption: str, notes: Sequence[str] = ()
+def drawings(rows: Sequence[Row]) -> list[Drawing]:
+    """All figures that these policies have something for."""
+    policies = [row.policy for row in rows]
+    base = rows[0]
+    band = (base.accuracy.low, base.accuracy.high) if len(rows) > 1 else None
+    points = [(row.policy.label, row.policy.every, row.accuracy.value, row.speedup) for row in rows
+              if row.policy.kind == "rule"]
+    several = len({point[1] for point in points}) > 1
+    pairs = site_pairs(policies)
+    found = [
+        accuracy_drawing(policies, band),
+        eta_drawing(policies),
+        difficulty_drawing(policies),
+        refresh_drawing(points, policies, base.policy.label) if several else None,
+        site_drawing(pairs, policies),
+    ]
+    return [drawing for drawing in found if drawing is not None]
+
+
+def write_page(
+    path: str | Path, rows: Sequence[Row], figures: Sequence[Drawing], *, title: str, verdict: str, caption: str,
+    notes: Sequence[str] = (), traced: int = TRACED
 ) -> Path:
-    """Write the page; it loads nothing from anywhere."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    figure = Markup(svg_text(accuracy_figure(rows, "")))  # our own drawing, not anybody's text
-    text = environment.from_string(TEMPLATE).render(
-        title=title, verdict=verdict, caption=caption, notes=notes, columns=COLUMNS,
-        rows=[cells(row) for row in rows], figure=figure,
+    """Write the page.
+
+    Args:
+        path: of the HTML file.
+        rows: the comparison, the baseline first.
+        figures: of `drawings`.
+        title: of the page.
+        verdict: what was found, in a sentence.
+        caption: of the comparison's table.
+        notes: paragraphs below the verdict.
+        traced: for how many puzzles the player has boards.
+    """
+    policies = [row.policy for row in rows]
+    here = files(__package__)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    data = player_data(policies, traced)
+    # Marked as safe: our own drawings and files, and JSON without any "<".
+    text = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8")).render(
+        version=looptaps.__version__, title=title, verdict=verdict, notes=notes, base=policies[0].label,
+        caption=caption, columns=COLUMNS, rows=[cells(row) for row in rows], drawings=figures,
+        fact_columns=FACTS, fact_rows=[facts(policy) for policy in policies],
+        svg=lambda drawing: Markup(svg_text(drawing)), css=Markup((here / "page.css").read_text(encoding="utf-8")),
+        light=Markup(css_variables(dark=False)), dark=Markup(css_variables(dark=True)),
+        player=None if data is None else Markup(script_text(data)),
+        script=Markup((here / "player.js").read_text(encoding="utf-8")),
     )
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def write_figures(folder: str | Path, figures: Sequence[Drawing], kinds: Sequence[str]) -> list[Path]:
+    """Each figure as a file of each kind ("svg", "pdf", "png"), for papers."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return [save_figure(drawing.figure, folder / f"{drawing.name}.{kind}") for drawing in figures for kind in kinds]

@@ -121,14 +121,14 @@ def player_data(policies: list[Policy], limit: int) -> dict[str, Any] | None:
             raise InvalidShape(f"{policy.label}: its traced puzzles are not those of {traced[0][0].label}, though they "
                                "have the same ids. Report runs of one task only.")
         boards, frames = encode_boards(traces.boards[rows], inputs)
-        correct = policy.correct[_rows(policy.ids, ids)]
+        correct = policy.run.correct[_rows(policy.run.ids, ids)]
         runs.append({
             "label": policy.label, "kind": policy.kind, "loops": int(traces.boards.shape[1]),
             "updates": int(traces.eta.shape[1]), "frames": frames, "boards": boards,
             "eta": encode_series(traces.eta[rows]), "balance": encode_series(traces.balance[rows]),
             "correct": ["".join("01"[int(right)] for right in row) for row in correct],
         })
-    hard = policies[0].difficulty
+    hard = policies[0].run.difficulty
     places = _rows(policies[0].ids, ids)
     notes = [", ".join(f"{field} {values[place]:g}" for field, values in hard.items() if np.isfinite(values[place]))
              for place in places]

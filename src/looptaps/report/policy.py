@@ -1,19 +1,21 @@
-"""One policy of a report: what the page needs to know of a run, however it was made.
+"""One policy of a report: a run and the name it has on the page.
 
 N puzzles, H loops, n traced puzzles, U decisions of the controller, cells of a board.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from looptaps.evaluation.records import Run
+
 Kind = Literal["unit", "constant", "rule"]
-STOPPED = 255  # a board after its sample stopped
+STOPPED = 255  # a board after its sample stopped, and a label that is not scored
 
 
 class Traces(NamedTuple):
@@ -33,61 +35,51 @@ class Policy:
 
     Args:
         label: its name on the page, unlike all others.
-        controller: the rule's spec, such as "taps-gd@blocks".
-        control: site, every, memory and scope, as a `Control` is recorded.
-        task: the task's text, such as "sudoku".
-        ids: (N,) which puzzles.
-        correct: (N, H) whether the answer was right after each loop.
-        updates: (N,) effective updates of each puzzle.
-        eta: (N,) mean step size of each puzzle.
-        eta_by_loop: (N, H) the same by loop; NaN after a puzzle stopped.
-        difficulty: numbers by field, (N,) each.
-        traces: some puzzles in full, if they were recorded.
-        facts: how it was run, in words, for the table at the end of the page.
+        run: what was measured.
     """
 
     label: str
-    controller: str
-    control: Mapping[str, Any]
-    task: str
-    ids: NDArray[Any]
-    correct: NDArray[np.bool_]
-    updates: NDArray[Any]
-    eta: NDArray[Any]
-    eta_by_loop: NDArray[Any]
-    difficulty: Mapping[str, NDArray[Any]]
-    traces: Traces | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
+    run: Run
 
     @property
     def kind(self) -> Kind:
         """`unit` and `constant` have a fixed step; everything else is a rule."""
-        name = self.controller.partition(":")[0].partition("@")[0]  # a rule of another package is not needed to show it
-        return {"standard": "unit", "constant": "constant"}.get(name, "rule")  # type: ignore[return-value]
+        name = self.controller.partition(":")[0]  # a rule of another package is not needed to show it
+        return {"standard": "unit", "constant": "constant", "schedule": "constant"}.get(name, "rule")  # type: ignore[return-value]
+
+    @property
+    def controller(self) -> str:
+        """The controller's spec."""
+        return str(self.run.meta["controller"])
 
     @property
     def every(self) -> int:
         """The refresh interval q."""
-        return int(self.control.get("every", 1))
+        return int(self.run.meta["control"].get("every", 1))
 
     @property
     def site(self) -> str:
         """`inner` or `outer`."""
-        return str(self.control.get("site", "inner"))
+        return str(self.run.meta["control"].get("site", "inner"))
+
+    @property
+    def task(self) -> str:
+        """The task's registered name, such as "sudoku"."""
+        return str(self.run.meta["task"]["name"])
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
         """(H,) the share of puzzles that are right after each loop."""
-        share: NDArray[np.float64] = self.correct.mean(0)
-        return share
+        return np.asarray(self.run.accuracy)
 
     @property
-    def final(self) -> NDArray[np.bool_]:
-        """(N,) whether the last answer is right."""
-        last: NDArray[np.bool_] = self.correct[:, -1]
-        return last
+    def traces(self) -> Traces | None:
+        """Some puzzles in full, if they were recorded."""
+        found = self.run.traces
+        return None if found is None else Traces(*(found[name] for name in Traces._fields))
 
-    @property
-    def mean_eta(self) -> float:
-        """Over puzzles: the constant that belongs beside this policy."""
-        return float(np.nanmean(self.eta, dtype=np.float64))
+
+def policies_of(runs: Sequence[Run]) -> list[Policy]:
+    """Each run by its name; by its folder where two have the same name."""
+    names = [run.name for run in runs]
+    return [Policy(run.name if names.count(run.name) == 1 else str(run.folder), run) for run in runs]

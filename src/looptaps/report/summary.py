@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,23 +35,23 @@ class Row(NamedTuple):
     @property
     def speedup(self) -> float | None:
         """Loops of the baseline over loops until this policy is as accurate; None where it never is."""
-        return None if self.loops is None else self.policy.correct.shape[1] / self.loops
+        return None if self.loops is None else self.policy.run.correct.shape[1] / self.loops
 
 
 def summarise(policies: list[Policy]) -> list[Row]:
     """One row for each policy, the baseline (the unit step, if it is there) first."""
     policies = check_comparable(policies)
     base = policies[0]
-    against = {policy.label: paired(base.final, policy.final) for policy in policies[1:]}
+    against = {policy.label: paired(base.run.final, policy.run.final) for policy in policies[1:]}
     corrected = dict(zip(against, holm([found.p for found in against.values()]), strict=True))
     beside = {policy.label: constant for policy in policies if (constant := _constant_beside(policy, policies))}
     known = {policy.label: policy for policy in policies}
-    to_constant = {label: paired(known[name].final, known[label].final) for label, name in beside.items()}
+    to_constant = {label: paired(known[name].run.final, known[label].run.final) for label, name in beside.items()}
     constant_p = dict(zip(to_constant, holm([found.p for found in to_constant.values()]), strict=True))
     target = float(base.accuracy[-1])
     return [
         Row(
-            policy, proportion(policy.final), against.get(policy.label), corrected.get(policy.label),
+            policy, proportion(policy.run.final), against.get(policy.label), corrected.get(policy.label),
             against[policy.label].verdict(p=corrected[policy.label]) if policy.label in against else None,
             beside.get(policy.label), to_constant.get(policy.label),
             to_constant[policy.label].verdict(p=constant_p[policy.label]) if policy.label in to_constant else None,
@@ -72,12 +73,12 @@ def check_comparable(policies: list[Policy]) -> list[Policy]:
         raise InvalidUse(f"Two runs are called {twice!r}. Give them different names.")
     for policy in rest:
         for what, mine, theirs in (("tasks", policy.task, base.task),
-                                   ("horizons", policy.correct.shape[1], base.correct.shape[1]),
-                                   ("numbers of puzzles", len(policy.ids), len(base.ids))):
+                                   ("horizons", policy.run.correct.shape[1], base.run.correct.shape[1]),
+                                   ("numbers of puzzles", len(policy.run.ids), len(base.run.ids))):
             if mine != theirs:
                 raise InvalidUse(f"{policy.label} and {base.label} are of different {what}: {mine} and {theirs}. "
                                  "Report runs of the same puzzles and loops.")
-        if not np.array_equal(policy.ids, base.ids):
+        if not np.array_equal(policy.run.ids, base.run.ids):
             raise InvalidUse(f"{policy.label} and {base.label} ran different puzzles. Report runs of the same puzzles.")
     return [base, *rest]
 
@@ -85,16 +86,28 @@ def check_comparable(policies: list[Policy]) -> list[Policy]:
 def _constant_beside(policy: Policy, policies: list[Policy]) -> str | None:
     if policy.kind != "rule":
         return None
-    near = [(abs(float(spec(other.controller).eta) - policy.mean_eta), other.label)
+    near = [(abs(float(spec(other.controller).eta) - policy.run.mean_eta), other.label)
             for other in policies if other.kind == "constant" and other.site == policy.site]
     found = min(near, default=None)
     return found[1] if found is not None and found[0] <= SAME_ETA else None
 
 
+def site_pairs(policies: Sequence[Policy]) -> list[tuple[Policy, Policy]]:
+    """Inner and outer control by the same rule, all else being equal."""
+    def key(policy: Policy) -> tuple[Any, ...]:
+        meta = policy.run.meta
+        control = {name: value for name, value in meta["control"].items() if name not in ("site", "outer_at")}
+        return policy.controller, sorted(control.items()), meta["strategy"]
+
+    rules = [policy for policy in policies if policy.kind == "rule"]
+    return [(inner, outer) for inner in rules for outer in rules
+            if inner.site == "inner" and outer.site == "outer" and key(inner) == key(outer)]
+
+
 def verdict(rows: list[Row]) -> str:
     """What was found, in two or three plain sentences."""
     base = rows[0]
-    n, loops = base.policy.correct.shape
+    n, loops = base.policy.run.correct.shape
     said = [f"On {n:,} puzzles with {loops} loops, {base.policy.label} solves {100 * base.accuracy.value:.1f} %."]
     rules = [row for row in rows[1:] if row.policy.kind == "rule"] or rows[1:]
     for kind, word in (("better", "more"), ("worse", "fewer")):
@@ -117,3 +130,13 @@ def verdict(rows: list[Row]) -> str:
 
 def _points(found: Paired) -> str:
     return f"{100 * found.difference:+.1f} points [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+
+
+def puzzles_needed(rows: list[Row], difference: float = 0.01) -> int:
+    """How many puzzles would show such a paired difference, at the disagreement seen here.
+
+    About (1.96 / difference)^2 times the share of puzzles that two policies answer differently.
+    """
+    shares = [(row.difference.gained + row.difference.lost) / len(row.policy.run) for row in rows if row.difference]
+    typical = float(np.median(shares)) if shares else 0.0
+    return int(np.ceil(typical * (1.96 / difference) ** 2))

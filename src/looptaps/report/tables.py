@@ -1,9 +1,10 @@
-"""A comparison of policies as rows of text, the same in the terminal and on the page."""
+"""A comparison as rows of text, the same in the terminal and on the page."""
 
 from __future__ import annotations
 
-from looptaps.evaluation.policies import UNIT, PolicyRow
-from looptaps.evaluation.statistics import Interval, Paired
+from looptaps.report.policy import Policy
+from looptaps.report.summary import Row
+from looptaps.report.words import points, share
 
 COLUMNS = (
     "policy",
@@ -14,25 +15,39 @@ COLUMNS = (
     "loops to unit's",
     "mean eta",
 )
+FACTS = ("policy", "model", "task", "controller", "strategy", "puzzles", "device", "dtype", "seconds", "versions")
 
 
-def cells(row: PolicyRow) -> tuple[str, ...]:
-    """One policy as the columns show it; N/R: unit's final accuracy was not reached."""
+def cells(row: Row) -> tuple[str, ...]:
+    """One policy as the columns show it; N/R: the baseline's final accuracy was not reached."""
     return (
-        row.name,
-        _share(row.accuracy),
-        "" if row.to_unit is None else _points(row.to_unit),
-        "" if row.p_unit is None else f"{row.p_unit:.2g}",
-        "" if row.to_constant is None or row.constant is None
-        else f"{_points(row.to_constant)} to {row.constant.removeprefix('constant ')}",
-        ("" if row.name == UNIT else "N/R") if row.loops is None else str(row.loops),
-        f"{row.curve.mean_eta:.3f}",
+        row.policy.label,
+        share(row.accuracy),
+        "" if row.difference is None else points(row.difference),
+        "" if row.p is None else f"{row.p:.2g}",
+        "" if row.to_constant is None else f"{points(row.to_constant)} to {row.constant}",
+        "N/R" if row.loops is None else str(row.loops),
+        f"{row.policy.run.mean_eta:.3f}",
     )
 
 
-def _share(found: Interval) -> str:
-    return f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+def facts(policy: Policy) -> tuple[str, ...]:
+    """How a policy was run, as `FACTS` names it."""
+    meta = policy.run.meta
+    model, task, device, versions, git = (meta[name] for name in ("model", "task", "device", "versions", "git"))
+    commit = "" if git["commit"] is None else f", commit {git['commit'][:10]}" + " with changes" * bool(git["dirty"])
+    control = [f"{name}={meta['control'][name]}" for name in ("site", "every", "scope", "memory")
+               if name in meta["control"]]
+    return (
+        policy.label,
+        f"{model['spec']}, {model['parameters']:,} parameters" + f", sha256 {model['sha256'][:12]}" * bool(model["sha256"]),
+        f"{task['spec']}, sha256 {task['sha256'][:12]}",
+        " ".join([str(meta["controller"]), *control]),
+        f"{meta['strategy']}, seed {meta['seed']}, batches of {meta['batch_size']}",
+        f"{len(policy.run):,}",
+        f"{device['name']}, {device['threads']} CPU thread{'s' * (device['threads'] != 1)}",
+        str(meta["dtype"]),
+        f"{meta['timing']['seconds']:,.1f} ({meta['timing']['protocol']})",
+        f"looptaps {meta['looptaps']}, torch {versions['torch']}, Python {versions['python']}{commit}",
+    )
 
-
-def _points(found: Paired) -> str:
-    return f"{100 * found.difference:+.2f} [{100 * found.low:.2f}, {100 * found.high:.2f}]"
