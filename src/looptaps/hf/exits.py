@@ -15,8 +15,9 @@ def exit_probabilities(gate: nn.Linear, states: list[Tensor]) -> Tensor:
     remaining = torch.ones(states[0].shape[:-1], device=states[0].device)
     probabilities = []
     for state in states[:-1]:
-        leave = torch.sigmoid(nn.functional.linear(state.float(), weight.to(state.device), bias.to(state.device)))
-        leave = leave.squeeze(-1)
+        with torch.autocast(state.device.type, enabled=False):  # training in bfloat16 would make it a bfloat16 product
+            score = nn.functional.linear(state.float(), weight.to(state.device), bias.to(state.device))
+        leave = torch.sigmoid(score).squeeze(-1)
         probabilities.append(leave * remaining)
         remaining = remaining * (1 - leave)
     return torch.stack([*probabilities, remaining], dim=-1)
