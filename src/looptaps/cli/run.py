@@ -19,10 +19,11 @@ def run(
     task: Annotated[Text, typer.Option(help="The puzzles: sudoku, sudoku:file.csv, maze:folder, ...")] = None,
     controller: Annotated[
         list[str] | None,
-        typer.Option(help="Specs, separated by commas; `all` is the unit step and the six rules. Several run in turns."),
+        typer.Option(help="Specs, separated by commas; `all` is the unit step and the six rules. They run in turns."),
     ] = None,
     strategy: Annotated[Text, typer.Option(help="fixed-depth, adaptive-exit:tau=0.1, rollouts:n=25, ...")] = None,
     loops: Annotated[Number, typer.Option(help="The horizon in outer loops.")] = None,
+    rows: Annotated[Text, typer.Option(help="Only these puzzles of the task: 10000:20000.")] = None,
     limit: Annotated[Number, typer.Option(help="The first so many puzzles only.")] = None,
     seed: Annotated[Number, typer.Option(help="Of noise and random initial states.")] = None,
     batch_size: Annotated[Number, typer.Option(help="Puzzles at a time.")] = None,
@@ -46,16 +47,16 @@ def run(
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="A TOML file with these options; the command line wins.")] = None,
     parquet: Annotated[bool, typer.Option("--parquet", help="Also write samples.parquet.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder; with several controllers, one folder each in it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder; several controllers get a folder each in it.")] = None,
 ) -> None:
     """Run puzzles under one policy or several; a run that was stopped goes on with the same command."""
     from looptaps.evaluation.options import options_of
 
     given: dict[str, Any] = {
-        "model": model, "task": task, "controller": controller, "strategy": strategy, "loops": loops, "limit": limit,
-        "seed": seed, "batch_size": batch_size, "site": site, "outer_at": outer_at, "every": every, "scope": scope,
-        "memory": memory, "device": device, "dtype": dtype, "compile": compile, "threads": threads, "refill": refill,
-        "trace": trace, "constants": constants,
+        "model": model, "task": task, "controller": controller, "strategy": strategy, "loops": loops, "rows": rows,
+        "limit": limit, "seed": seed, "batch_size": batch_size, "site": site, "outer_at": outer_at, "every": every,
+        "scope": scope, "memory": memory, "device": device, "dtype": dtype, "compile": compile, "threads": threads,
+        "refill": refill, "trace": trace, "constants": constants,
     }  # fmt: skip
     options, facts = options_of({name: value for name, value in given.items() if value is not None}, recipe)
 
@@ -79,8 +80,9 @@ def run(
         runs = execute(options, out or Path("runs") / options.folder_name(), recipe=facts, progress=advance)
     for name, found in runs.items():
         share = proportion(found.final)
-        console.print(f"{found.folder}: {found.label} solves {100 * share.value:.1f} % [{100 * share.low:.1f}, "
-                      f"{100 * share.high:.1f}] of {len(found)} puzzles, mean eta {found.mean_eta:.3f}", highlight=False)
+        solved = f"{100 * share.value:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+        console.print(f"{found.folder}: {found.label} solves {solved} of {len(found)} puzzles, mean eta "
+                      f"{found.mean_eta:.3f}", highlight=False)
         if parquet:
             console.print(f"{name}: {export_parquet(found)}", highlight=False)
     folders = " ".join(str(found.folder) for found in runs.values())

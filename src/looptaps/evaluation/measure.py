@@ -37,7 +37,8 @@ class Measured(NamedTuple):
     """What a batch gave, puzzle by puzzle in the order of the task.
 
     `correct` (B, H) and `eta` (B, H) by loop: after a puzzle has stopped, its last answer stands and eta is NaN.
-    `loops`, `updates`, `updates_high`, `status`, `mean_eta`, `score` and `any` as in `Result`; the last two may be None.
+    `loops`, `updates`, `updates_high`, `status`, `mean_eta`, `score` and `any` as in `Result`; the last two may be
+    None.
     """
 
     ids: NDArray[np.int64]

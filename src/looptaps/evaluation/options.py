@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -26,7 +26,7 @@ from looptaps.evaluation.runner import run, run_many
 from looptaps.loop import Control
 from looptaps.models import load_model
 from looptaps.specs import spec
-from looptaps.tasks import open_task
+from looptaps.tasks import Task, open_task
 
 RULES = ("taps-gd", "taps-sign", "taps-momentum", "taps-rmsprop", "taps-adam", "taps-bb")
 ALL = ("standard", *RULES)
@@ -55,14 +55,15 @@ class RunOptions(BaseModel):
     controller: Annotated[tuple[str, ...], BeforeValidator(_texts)] = ("standard",)
     strategy: str | None = None
     loops: int | None = None
+    rows: str | None = None
     limit: int | None = None
     seed: int = 0
     batch_size: int = 64
-    site: str = "inner"
-    outer_at: str = "cycle"
+    site: Literal["inner", "outer"] = "inner"
+    outer_at: Literal["cycle", "loop"] = "cycle"
     every: int = 1
-    scope: str = "sample"
-    memory: str = "rollout"
+    scope: Literal["sample", "sequence", "token"] = "sample"
+    memory: Literal["rollout", "loop", "cycle"] = "rollout"
     device: str | None = None
     dtype: str | None = None
     compile: bool = False
@@ -80,7 +81,7 @@ class RunOptions(BaseModel):
             rule = spec(text)
             control = Control(rule) if isinstance(rule, Standard) else Control(
                 rule, site=self.site, outer_at=self.outer_at, every=self.every, scope=self.scope, memory=self.memory,
-            )  # type: ignore[arg-type]
+            )
             found[file_name(text)] = Policy(control, self.strategy)
         return found
 
@@ -112,7 +113,7 @@ def options_of(given: Mapping[str, Any], recipe: str | Path | None = None) -> tu
             text = Path(recipe).read_bytes()
             values = tomllib.loads(text.decode())
         except (OSError, ValueError) as error:
-            raise InvalidFile(f"The recipe {recipe} cannot be read ({error}). Check the path and the syntax.") from error
+            raise InvalidFile(f"The recipe {recipe} cannot be read ({error}). Check path and syntax.") from error
         facts = {"name": Path(recipe).stem, "hash": hashlib.sha256(text).hexdigest()}
         for key in values:
             if key not in RunOptions.model_fields:
@@ -147,13 +148,14 @@ def execute(
     policies = options.policies()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    task = open_task(options.task)
+    task = part_of(open_task(options.task), options.rows)
     model = load_model(options.model).eval().to(pick_device(options.device))
     total = len(task) if options.limit is None else min(options.limit, len(task))
     settings: dict[str, Any] = {
         "loops": options.loops, "limit": options.limit, "seed": options.seed, "batch_size": options.batch_size,
         "dtype": options.dtype, "compile": options.compile, "trace": options.trace, "refill": options.refill,
-        "recipe": recipe, "model_spec": options.model, "task_spec": options.task,
+        "recipe": recipe, "model_spec": options.model,
+        "task_spec": options.task + (f"[{options.rows}]" if options.rows else ""),
         "progress": None if progress is None else lambda name, puzzles: progress(name, puzzles, total),
     }  # fmt: skip
     if len(policies) == 1 and not options.constants:
@@ -161,6 +163,17 @@ def execute(
         found = run(model, task, policy.control, policy.strategy, out=out, **settings)
         return {found.name: found}
     return run_many(model, task, policies, out=out, constants=options.constants, **settings)
+
+
+def part_of(task: Task, rows: str | None) -> Task:
+    """The puzzles `start:stop` of a task, both within it: subsets that do not overlap."""
+    if rows is None:
+        return task
+    start, _, stop = rows.partition(":")
+    if not (start.isdecimal() and stop.isdecimal()) or not int(start) < int(stop) <= len(task):
+        raise InvalidValue(f"run.rows must be start:stop with start < stop <= {len(task)}, the puzzles of the task, "
+                           f"but is {rows!r}. Write 0:{len(task)} for all.")
+    return task.select(slice(int(start), int(stop)))
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -95,8 +95,8 @@ def run(
     own = name or out.resolve().name
     return _run_all(
         model, task, {own: (Policy(control, strategy), out)}, loops=loops, limit=limit, seed=seed,
-        batch_size=batch_size, dtype=dtype, compile=compile, trace=trace, refill=refill, recipe=recipe, model_spec=model_spec,
-        task_spec=task_spec, commit=commit, progress=progress,
+        batch_size=batch_size, dtype=dtype, compile=compile, trace=trace, refill=refill, recipe=recipe,
+        model_spec=model_spec, task_spec=task_spec, commit=commit, progress=progress,
     )[own]  # fmt: skip
 
 

@@ -73,8 +73,8 @@ def difficulty_drawing(policies: list[Policy]) -> Drawing | None:
         below.set_xticks(range(len(ranges)), [part.name for part in ranges])
         legend(figure)
     alt = f"Share solved by difficulty ({field}). " + " ".join(
-        f"{policy.label}: {share[0][3].split()[0]} % of the easiest ({share[0][1]}), {share[-1][3].split()[0]} % of the "
-        f"hardest ({share[-1][1]}), where it spent {share[-1][4]} updates." for policy in shown
+        f"{policy.label}: {share[0][3].split()[0]} % of the easiest ({share[0][1]}), {share[-1][3].split()[0]} % of "
+        f"the hardest ({share[-1][1]}), where it spent {share[-1][4]} updates." for policy in shown
         for share in [[row for row in rows if row[0] == policy.label]])
     return Drawing("difficulty", figure, "By difficulty", f"Share of puzzles solved, with 95 % intervals, and mean "
                    f"effective updates, in ranges of {field} that hold about as many puzzles each.", alt,

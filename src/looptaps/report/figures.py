@@ -23,7 +23,7 @@ from looptaps.report.style import PALETTE, follow_the_page, looks
 from looptaps.report.words import percent, points
 
 WIDTH, HEIGHT = 5.4, 3.6  # inches
-STYLE = {
+STYLE: Any = {  # matplotlib's own type of this is a literal of every name it knows
     "font.size": 10, "axes.labelsize": 10, "legend.fontsize": 9, "xtick.labelsize": 9, "ytick.labelsize": 9,
     "text.color": PALETTE["ink"].light, "axes.labelcolor": PALETTE["ink"].light,
     "axes.edgecolor": PALETTE["muted"].light, "xtick.color": PALETTE["muted"].light,
@@ -140,8 +140,8 @@ def refresh_drawing(points: Sequence[tuple[str, int, float, float | None]], poli
         f"{row[0]}, q = {row[1]}: {row[2]} %, " + ("final accuracy of the baseline not reached."
                                                   if row[3] == "N/R" else f"{row[3]} times as fast.") for row in rows)
     return Drawing("refresh", figure, "How often the rule looks",
-                   "Accuracy after the last loop against speedup, for each refresh interval q (between refreshes eta is "
-                   "held).", alt, ["policy", "q", "solved, %", "speedup"], rows)
+                   "Accuracy after the last loop against speedup, for each refresh interval q (between refreshes eta "
+                   "is held).", alt, ["policy", "q", "solved, %", "speedup"], rows)
 
 
 def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy]) -> Drawing | None:

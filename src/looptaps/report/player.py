@@ -87,7 +87,7 @@ def layout(task: str, cells: int) -> dict[str, Any]:
         symbols = ["", "", *DIGITS[1 : side + 1]]
         return {"kind": kind, "width": side, "height": side, "box": [rows, cols], "symbols": symbols, "open": 1,
                 "wall": None}
-    side = int(round(cells**0.5))
+    side = round(cells**0.5)
     if kind == "maze" and side * side == cells:
         return {"kind": kind, "width": side, "height": side, "box": None, "symbols": ["?", "", "", "S", "G", "•"],
                 "open": 2, "wall": 1}
@@ -129,7 +129,7 @@ def player_data(policies: list[Policy], limit: int) -> dict[str, Any] | None:
             "correct": ["".join("01"[int(right)] for right in row) for row in correct],
         })
     hard = policies[0].run.difficulty
-    places = _rows(policies[0].ids, ids)
+    places = _rows(policies[0].run.ids, ids)
     notes = [", ".join(f"{field} {values[place]:g}" for field, values in hard.items() if np.isfinite(values[place]))
              for place in places]
     return {

@@ -40,7 +40,8 @@ def facts(policy: Policy) -> tuple[str, ...]:
                if name in meta["control"]]
     return (
         policy.label,
-        f"{model['spec']}, {model['parameters']:,} parameters" + f", sha256 {model['sha256'][:12]}" * bool(model["sha256"]),
+        f"{model['spec']}, {model['parameters']:,} parameters" + (f", sha256 {model['sha256'][:12]}" if model["sha256"]
+                                                                  else ""),
         f"{task['spec']}, sha256 {task['sha256'][:12]}",
         " ".join([str(meta["controller"]), *control]),
         f"{meta['strategy']}, seed {meta['seed']}, batches of {meta['batch_size']}",
