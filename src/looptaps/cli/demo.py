@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 app = typer.Typer(add_completion=False)
+
+BATCH = 32
+TRACED = 32
 
 
 @app.command()
 def demo(
-    puzzles: Annotated[int, typer.Option(help="How many of the bundled puzzles to run.", min=8)] = 256,
+    puzzles: Annotated[int, typer.Option(help="How many of the bundled puzzles to run.", min=8)] = 192,
     loops: Annotated[int, typer.Option(help="Outer loops for every puzzle.", min=1)] = 32,
     model: Annotated[str, typer.Option(help="A bundled model, or a kind and a path: trm:my/model.")] = "trm:sudoku",
     task: Annotated[str, typer.Option(help="The puzzles; `sudoku` are the bundled ones.")] = "sudoku",
     preset: Annotated[str, typer.Option(help="Hyper-parameters of the rules: blocks or trm.")] = "blocks",
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model first: needs a C++ compiler.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads; 0 leaves them to torch.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for runs, figure and page.")] = Path("demo-out"),
 ) -> None:
@@ -24,18 +31,18 @@ def demo(
     import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Table
 
-    from looptaps.controllers import Constant, Standard
-    from looptaps.evaluation.measure import Policy as Measured
-    from looptaps.evaluation.policies import RULES
+    from looptaps.cli.compare import show
+    from looptaps.controllers import Standard
+    from looptaps.evaluation.compare import compare
+    from looptaps.evaluation.measure import Policy
+    from looptaps.evaluation.options import RULES
     from looptaps.evaluation.runner import run_many
     from looptaps.models import load_model
     from looptaps.report.figures import save_figure
     from looptaps.report.page import drawings, write_page
     from looptaps.report.policy import policies_of
-    from looptaps.report.summary import puzzles_needed, summarise, verdict
-    from looptaps.report.tables import COLUMNS, cells
+    from looptaps.report.summary import puzzles_needed
     from looptaps.specs import spec
     from looptaps.tasks import open_task
 
@@ -47,44 +54,39 @@ def demo(
     console.print(f"{model}: {sum(p.numel() for p in network.parameters()):,} parameters. {count} puzzles ({task}), "
                   f"{loops} loops, @{preset}.\n")
     columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    options = {"out": out / "runs", "loops": loops, "limit": count, "batch_size": BATCH, "trace": TRACED,
-               "model_spec": model, "task_spec": task}
     with Progress(*columns, console=console, transient=True) as bars:
-        running: dict[str, int] = {}
+        running = {}
 
         def advance(name: str, n: int) -> None:
             if name not in running:
                 running[name] = bars.add_task(name, total=count)
-            bars.advance(running[name], n)  # type: ignore[arg-type]
+            bars.advance(running[name], n)
 
-        rules = {name: Measured(spec(f"{name}@{preset}")) for name in RULES}
-        runs = run_many(network, found, {"unit": Measured(Standard()), **rules}, progress=advance, **options)
-        etas = sorted({f"{runs[name].mean_eta:.2f}" for name in rules})
-        constants = {f"constant-{eta}": Measured(Constant(float(eta))) for eta in etas}
-        runs |= run_many(network, found, constants, progress=advance, **options)
+        rules = {name: Policy(spec(f"{name}@{preset}")) for name in RULES}
+        runs = run_many(network, found, {"unit": Policy(Standard()), **rules}, out=out / "runs", constants=True,
+                        loops=loops, limit=count, batch_size=BATCH, trace=min(TRACED, count), compile=compile,
+                        model_spec=model, task_spec=task, progress=advance)  # fmt: skip
 
-    rows = summarise(policies_of(list(runs.values())))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(COLUMNS[0], no_wrap=True)
-    for column in COLUMNS[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*cells(row))
-    console.width = max(console.width, 126)  # a row that is cut tells nothing; rather let the terminal wrap it
-    console.print(table)
-    notes = [
-        f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference of "
-        f"one point needs about {puzzles_needed(rows):,} puzzles.",
-    ]
-    said = verdict(rows)
-    console.print("\n" + said + "\n" + "\n".join(notes), highlight=False)
-    title = f"{model}: step control on {count} puzzles"
-    caption = f"{model}, {task}, {loops} loops, hyper-parameters @{preset}, {torch.get_num_threads()} CPU threads"
-    figures = drawings(rows)
+    here = compare(runs, title="Live run")
+    show(here, console)
+    note = (f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference "
+            f"of one point needs about {puzzles_needed(here):,} puzzles.")
+    console.print("\n" + note, highlight=False)
+    if model == "trm:sudoku":
+        _show_recorded(console)
+    policies = policies_of(runs, here)
+    figures = drawings(here, policies)
     figure = save_figure(figures[0].figure, out / "accuracy.png")
-    page = write_page(out / "demo.html", rows, figures, title=title, verdict=said, caption=caption, notes=notes)
+    page = write_page(out / "demo.html", here, policies, figures, notes=[note],
+                      title=f"{model}: step control on {count} puzzles")
     console.print(f"\nFigure: {figure}   Page: {page}")
 
 
-BATCH = 32
-TRACED = 32
+def _show_recorded(console: Console) -> None:
+    """The record of the long run of the same model that comes with the package."""
+    from looptaps.cli.compare import show
+    from looptaps.evaluation.shipped import shipped, shipped_names
+
+    if "sudoku-trm" in shipped_names():
+        console.print("\nRecorded with this model on many more puzzles:\n", style="bold", highlight=False)
+        show(shipped("sudoku-trm"), console)

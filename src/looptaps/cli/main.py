@@ -29,6 +29,8 @@ VERBS = {
     "data": Verb("looptaps.cli.data:app", "Build datasets in the released format."),
     "train": Verb("looptaps.cli.train:app", "Train a model by a recipe."),
     "run": Verb("looptaps.cli.run:app", "Measure policies on puzzles, into folders of records."),
+    "compare": Verb("looptaps.cli.compare:app", "Put runs side by side: differences, intervals, speedups, a verdict."),
+    "report": Verb("looptaps.cli.report:app", "Make one page of runs, with figures and a player of boards."),
     "demo": Verb("looptaps.cli.demo:app", "Solve Sudokus with the bundled model, every rule beside the unit step."),
     "solve": Verb("looptaps.cli.solve:app", "Solve one Sudoku with a bundled model."),
     "lm": Verb("looptaps.cli.lm:app", "Language models: loop a block of SmolLM2, with and without control."),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from looptaps.errors import InvalidFile, MissingExtra
-from looptaps.evaluation.folder import PARQUET, SAMPLES, TRACES, read_meta
+from looptaps.evaluation.folder import PARQUET, RUN, SAMPLES, TRACES, read_meta
 
 _STATUS = ("RAN_ALL", "EXITED", "CONVERGED", "NONFINITE")
 _FIELDS = ("id", "difficulty", "correct", "loops", "updates", "updates_high", "status", "score", "eta", "eta_by_loop")
@@ -125,6 +126,15 @@ def run_label(meta: dict[str, Any]) -> str:
     if not str(meta["strategy"]).startswith("fixed-depth:"):
         parts.append(str(meta["strategy"]))
     return " ".join(parts + (["refilled"] if meta.get("refill") else []))
+
+
+def run_folders(paths: Sequence[str | Path]) -> list[Path]:
+    """The folders that are runs: those named, and those directly in a named folder that is none itself."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = [] if (path / RUN).exists() else sorted(part.parent for part in path.glob(f"*/{RUN}"))
+        found += inside or [path]
+    return found
 
 
 def load_run(folder: str | Path, *, partial: bool = False) -> Run:

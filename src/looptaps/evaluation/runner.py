@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,7 @@ def _run_all(
         "trace": min(trace, n),
     }
     chunk = batch_size * REFILL_SPAN if refill else batch_size
-    group = hashlib.sha256(f"{now()} {json.dumps(common, sort_keys=True)}".encode()).hexdigest()[:12]
+    group = secrets.token_hex(6)  # calls of the same second are told apart
     timing = {
         "protocol": "interleaved" if len(policies) > 1 else "single",
         "group": group,

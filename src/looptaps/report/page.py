@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 import looptaps
+from looptaps.evaluation.comparison import Comparison
 from looptaps.report.by_difficulty import difficulty_drawing
 from looptaps.report.figures import (
     Drawing,
@@ -21,56 +22,66 @@ from looptaps.report.figures import (
     svg_text,
 )
 from looptaps.report.player import player_data, script_text
+from looptaps.report.policy import Policy
 from looptaps.report.style import css_variables
-from looptaps.report.summary import Row, site_pairs
-from looptaps.report.tables import COLUMNS, FACTS, cells, facts
+from looptaps.report.summary import verdict
+from looptaps.report.tables import (
+    FACTS,
+    accuracy_cells,
+    accuracy_columns,
+    caption,
+    compute_cells,
+    compute_columns,
+    facts,
+)
 
 TRACED = 200  # puzzles in the player at most: what keeps a page of a dozen policies under 3 MB
 
 
-def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    """All figures that these policies have something for."""
-    policies = [row.policy for row in rows]
-    base = rows[0]
-    band = (base.accuracy.low, base.accuracy.high) if len(rows) > 1 else None
-    points = [(row.policy.label, row.policy.every, row.accuracy.value, row.speedup) for row in rows
-              if row.policy.kind == "rule"]
+def drawings(comparison: Comparison, policies: list[Policy]) -> list[Drawing]:
+    """All figures that these policies have something for; the policies in the comparison's order."""
+    base = comparison.rows[0]
+    band = (base.accuracy.low, base.accuracy.high) if len(policies) > 1 else None
+    points = [(row.name, row.every, row.accuracy.value, row.matched.speedup) for row in comparison.rows
+              if row.kind == "rule" and row.site == "inner"]
     several = len({point[1] for point in points}) > 1
-    pairs = site_pairs(policies)
+    known = {policy.label: policy for policy in policies}
+    pairs = [(known[pair.b], known[pair.a]) for pair in comparison.pairs if pair.against == "site"]
     found = [
         accuracy_drawing(policies, band),
         eta_drawing(policies),
         difficulty_drawing(policies),
-        refresh_drawing(points, policies, base.policy.label) if several else None,
+        refresh_drawing(points, policies, base.name) if several else None,
         site_drawing(pairs, policies),
     ]
     return [drawing for drawing in found if drawing is not None]
 
 
 def write_page(
-    path: str | Path, rows: Sequence[Row], figures: Sequence[Drawing], *, title: str, verdict: str, caption: str,
+    path: str | Path, comparison: Comparison, policies: list[Policy], figures: Sequence[Drawing], *, title: str,
     notes: Sequence[str] = (), traced: int = TRACED
 ) -> Path:
     """Write the page.
 
     Args:
         path: of the HTML file.
-        rows: the comparison, the baseline first.
+        comparison: of the policies' runs.
+        policies: in the comparison's order (`policies_of`).
         figures: of `drawings`.
         title: of the page.
-        verdict: what was found, in a sentence.
-        caption: of the comparison's table.
         notes: paragraphs below the verdict.
         traced: for how many puzzles the player has boards.
     """
-    policies = [row.policy for row in rows]
     here = files(__package__)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     data = player_data(policies, traced)
     # Marked as safe: our own drawings and files, and JSON without any "<".
     text = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8")).render(
-        version=looptaps.__version__, title=title, verdict=verdict, notes=notes, base=policies[0].label,
-        caption=caption, columns=COLUMNS, rows=[cells(row) for row in rows], drawings=figures,
+        version=looptaps.__version__, title=title, verdict=verdict(comparison), notes=notes, base=comparison.base,
+        caption=caption(comparison), drawings=figures,
+        accuracy_columns=accuracy_columns(comparison),
+        accuracy_rows=[accuracy_cells(comparison, row) for row in comparison.rows],
+        compute_columns=compute_columns(comparison), compute_rows=[compute_cells(row) for row in comparison.rows],
         fact_columns=FACTS, fact_rows=[facts(policy) for policy in policies],
         svg=lambda drawing: Markup(svg_text(drawing)), css=Markup((here / "page.css").read_text(encoding="utf-8")),
         light=Markup(css_variables(dark=False)), dark=Markup(css_variables(dark=True)),

@@ -5,16 +5,17 @@ N puzzles, H loops, n traced puzzles, U decisions of the controller, cells of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from looptaps.evaluation.compare import kind_of
+from looptaps.evaluation.comparison import Comparison, Kind
 from looptaps.evaluation.records import Run
 
-Kind = Literal["unit", "constant", "rule"]
 STOPPED = 255  # a board after its sample stopped, and a label that is not scored
 
 
@@ -44,8 +45,7 @@ class Policy:
     @property
     def kind(self) -> Kind:
         """`unit` and `constant` have a fixed step; everything else is a rule."""
-        name = self.controller.partition(":")[0]  # a rule of another package is not needed to show it
-        return {"standard": "unit", "constant": "constant", "schedule": "constant"}.get(name, "rule")  # type: ignore[return-value]
+        return kind_of(self.run)
 
     @property
     def controller(self) -> str:
@@ -79,7 +79,6 @@ class Policy:
         return None if found is None else Traces(*(found[name] for name in Traces._fields))
 
 
-def policies_of(runs: Sequence[Run]) -> list[Policy]:
-    """Each run by its name; by its folder where two have the same name."""
-    names = [run.name for run in runs]
-    return [Policy(run.name if names.count(run.name) == 1 else str(run.folder), run) for run in runs]
+def policies_of(runs: Mapping[str, Run], comparison: Comparison) -> list[Policy]:
+    """The runs under their names, in the comparison's order."""
+    return [Policy(row.name, runs[row.name]) for row in comparison.rows]
