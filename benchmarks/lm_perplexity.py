@@ -1,0 +1,203 @@
+"""SmolLM2-135M with a looped window: perplexity over windows, stages and policies, on the same text, paired.
+
+Text: windows of 512 tokens from Python's help topics, the docstrings of its standard library and this repository's
+licence, spread evenly over each. Scope `sequence`, steps eta/K. Everything below the window is computed once for all
+policies, and so is a state that two policies share to the last bit; `attach` gives the same losses, which is checked on
+the first window of text. Matrix products are in bfloat16 (`--products fp32` for float32), states and losses in float32;
+the record says how much that changes on a few windows of text.
+
+A policy is compared with the unlooped model, with the loop at the unit step, and a rule also with the constant at its
+mean eta: differences of the mean loss by window of text, bootstrapped over those windows.
+
+    python benchmarks/lm_perplexity.py                                # one window of layers, a few windows of text
+    python benchmarks/lm_perplexity.py --full --work runs/lm-ppl      # the record; goes on where it was stopped
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common.language import RULES, mean_interval, open_smollm2, percent_change, text_sample, write_record
+from torch import Tensor
+
+import looptaps as lt
+from looptaps.controllers.base import Sample
+from looptaps.evaluation.provenance import now
+from looptaps.hf.blocks import block_step
+from looptaps.hf.measure import token_losses
+from looptaps.loop.step import begin_memory
+
+LENGTH = 512
+SHORT = ({"topics": 3, "licence": 1}, ((12, 15),), (2,))
+FULL = ({"topics": 60, "docstrings": 40, "licence": 4}, ((12, 15), (14, 17), (10, 13)), (2, 3))
+CONSTANTS = {(12, 15): (0.8, 1.2)}
+
+
+class Memo:
+    """A function of states that is not run again for a state it has seen, bit for bit."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        self.function, self.seen = function, []
+
+    def __call__(self, x: Tensor) -> Any:
+        for known, value in self.seen:
+            if torch.equal(known, x):
+                return value
+        value = self.function(x)
+        self.seen.append((x, value))
+        return value
+
+
+class Parts:
+    """The model taken apart: embeddings, layers with the arguments of an unpadded text, final norm and head."""
+
+    def __init__(self, model: Any, example: Tensor) -> None:
+        self.model, self.layers = model, model.model.layers
+        seen: dict[str, Any] = {}
+        hook = self.layers[0].register_forward_pre_hook(lambda _, __, kwargs: seen.update(kwargs), with_kwargs=True)
+        model(example[None], use_cache=False)
+        hook.remove()
+        self.arguments = seen
+
+    def run(self, x: Tensor, first: int, last: int) -> Tensor:
+        for layer in self.layers[first:last + 1]:
+            x = layer(x, **self.arguments)
+        return x
+
+    def loss(self, x: Tensor, ids: Tensor) -> float:
+        logits = self.model.lm_head(self.model.model.norm(x))[0, :-1].float()
+        return float(torch.nn.functional.cross_entropy(logits, ids[1:]))
+
+
+def rule_of(name: str) -> Any:
+    if name == "unit":
+        return lt.Standard()
+    constant = name.startswith("constant ")
+    return lt.Constant(float(name.split()[1])) if constant else lt.spec(f"{name}@blocks")
+
+
+def looped(rule: Any, x: Tensor, block: Callable[[Tensor], Tensor], loops: int) -> tuple[Tensor, list[float]]:
+    scope = Sample()
+    bound = lt.Control(rule).rule(gain=1 / loops)
+    memory, etas = begin_memory(bound, x, scope), []
+    for _ in range(loops):
+        step = block_step(bound, x, block(x), memory, scope, loops)
+        x, memory = step.x, step.memory
+        etas.append(float(memory.eta))
+    return x, etas
+
+
+@torch.no_grad()
+def measure(parts: Parts, texts: Tensor, window: tuple[int, int], names: dict[int, list[str]],
+            file: Path) -> dict[tuple[int, str], list[dict[str, Any]]]:
+    """Loss and etas of every policy on every text, by (K, policy); what `file` holds already is not run again."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    first, last = window
+    done = {(line["text"], line["loops"], line["policy"]): line for line in lines}
+    with file.open("a") as log:
+        for number, ids in enumerate(texts):
+            wanted = [(k, name) for k, policies in names.items() for name in policies]
+            if all((number, k, name) in done for k, name in wanted):
+                continue
+            x = parts.run(parts.model.model.embed_tokens(ids[None]), 0, first - 1)
+            block = Memo(lambda h: parts.run(h, first, last))
+            rest = Memo(lambda h, ids=ids: parts.loss(parts.run(h, last + 1, len(parts.layers) - 1), ids))
+            for k, name in wanted:
+                if (number, k, name) not in done:
+                    state, etas = (block(x), []) if name == "base" else looped(rule_of(name), x, block, k)
+                    line = {"text": number, "loops": k, "policy": name, "loss": rest(state), "etas": etas}
+                    done[number, k, name] = line
+                    log.write(json.dumps(line) + "\n")
+            log.flush()
+            print(f"# layers {first}-{last}: text {number + 1}/{len(texts)}", flush=True)
+    return {(k, name): [done[n, k, name] for n in range(len(texts))] for k, policies in names.items()
+            for name in policies}
+
+
+def table(found: dict[tuple[int, str], list[dict[str, Any]]], loops: int, matched: dict[str, str]) -> dict[str, Any]:
+    loss = {name: np.array([line["loss"] for line in lines]) for (k, name), lines in found.items() if k == loops}
+    rows = {}
+    for name, values in loss.items():
+        etas = np.array([line["etas"] for line in found[loops, name]])
+        row: dict[str, Any] = {"perplexity": round(float(np.exp(values.mean())), 4)}
+        if name != "base":
+            row |= {"eta_stages": np.round(etas.mean(0), 4).tolist(), "eta_bar": round(float(etas.mean()), 4),
+                    "change_to_base": percent_change(values - loss["base"])}
+            if name != "unit":
+                row["change_to_unit"] = percent_change(values - loss["unit"])
+        if name in matched:
+            row["matched_constant"] = matched[name]
+            row["change_to_matched_constant"] = percent_change(values - loss[matched[name]])
+        rows[name] = row
+    return rows
+
+
+@torch.no_grad()
+def check(model: Any, parts: Parts, texts: Tensor, window: tuple[int, int]) -> dict[str, float]:
+    """The largest difference of a loss: to `attach`; and of a change of loss: to products in float32."""
+    block = Memo(lambda h: parts.run(h, *window))
+    x = parts.run(parts.model.model.embed_tokens(texts[:1]), 0, window[0] - 1)
+    state, _ = looped(rule_of("taps-adam"), x, block, 3)
+    own = parts.loss(parts.run(state, window[1] + 1, len(parts.layers) - 1), texts[0])
+    with lt.hf.attach(model, rule_of("taps-adam"), layers=window, loops=3, scope="sequence"):
+        attached = float(token_losses(model, texts[:1]).mean())
+    changes: dict[str, list[float]] = {}
+    precision = torch.get_float32_matmul_precision()
+    for products in (precision, "highest"):
+        torch.set_float32_matmul_precision(products)
+        for ids in texts[:4]:
+            base = token_losses(model, ids[None]).mean()
+            for name in ("unit", "taps-momentum", "taps-adam"):
+                with lt.hf.attach(model, rule_of(name), layers=window, loops=3, scope="sequence"):
+                    changes.setdefault(products, []).append(float(token_losses(model, ids[None]).mean() - base))
+    torch.set_float32_matmul_precision(precision)
+    gap = np.abs(np.subtract(changes[precision], changes["highest"]))
+    return {"loss_attach_minus_parts": abs(attached - own), "change_of_loss_bf16_minus_fp32_max": float(gap.max()),
+            "change_of_loss_bf16_minus_fp32_mean": float(np.mean(np.subtract(changes[precision], changes["highest"]))),
+            "texts": 4}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--full", action="store_true", help="every window and text, and the record")
+    options.add_argument("--products", choices=("bf16", "fp32"), default="bf16")
+    options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--work", type=Path, default=Path("runs/lm-perplexity"), help="where to go on from")
+    given = options.parse_args()
+    torch.set_num_threads(given.threads)
+    started = now()
+    model, tokenizer = open_smollm2()
+    torch.set_float32_matmul_precision("medium" if given.products == "bf16" else "highest")
+    counts, windows, stages = FULL if given.full else SHORT
+    texts = text_sample(tokenizer, LENGTH, counts)
+    parts = Parts(model, texts[0])
+    given.work.mkdir(parents=True, exist_ok=True)
+    checks = check(model, parts, texts, windows[0])
+    print(f"# {checks}", flush=True)
+    figures: dict[str, Any] = {}
+    for window in windows:
+        file = given.work / f"{'full' if given.full else 'short'}-{given.products}-{window[0]}-{window[1]}.jsonl"
+        constants = [f"constant {eta}" for eta in CONSTANTS.get(window, ())]
+        found = measure(parts, texts, window, {k: ["base", "unit", *RULES, *constants] for k in stages}, file)
+        for k in stages:
+            means = {name: mean_interval([np.mean(line["etas"]) for line in found[k, name]])[0] for name in RULES}
+            matched = {name: f"constant {round(value, 3)}" for name, value in means.items()}
+            found |= measure(parts, texts, window, {k: sorted(set(matched.values()))}, file)
+            rows = table(found, k, matched)
+            figures[f"{window[0]}-{window[1]}, K={k}"] = rows
+            for name, row in rows.items():
+                change = row.get("change_to_base", {})
+                print(f"{window[0]}-{window[1]} K={k} {name:16} {row['perplexity']:9.4f}  {change}", flush=True)
+    if given.full:
+        write_record("lm_perplexity", __doc__, started, now(), model, windows_of_text=counts, length=LENGTH,
+                     tokens_scored=len(texts) * (LENGTH - 1), products=given.products, checks=checks, tables=figures)
+
+
+if __name__ == "__main__":
+    main()
