@@ -94,6 +94,7 @@ class LanguageTrainer:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.model = build_ouro(recipe.model, recipe.seed).to(self.device)
         self.step, self.bad, self.wall_before = 0, 0, 0.0
+        self.total, self.count = torch.zeros((), device=self.device), 0  # losses since the last line of the log
         self._clock = time.monotonic()
         self.ema = make_ema(self.model, recipe.optimizer.ema)
         self.optimizer = make_optimizer(recipe.optimizer, self.model)
@@ -129,16 +130,15 @@ class LanguageTrainer:
 
         recipe = self.recipe
         self._clock = saved = time.monotonic()
-        total, count = torch.zeros((), device=self.device), 0
         while self.progress(self.step) < 1:
-            total, count = total + self.train_step(), count + 1
+            self.total, self.count = self.total + self.train_step(), self.count + 1
             if self.step % recipe.log_every == 0:
-                line = {"step": self.step, "loss": float(total) / count, "seconds": self.wall,
+                line = {"step": self.step, "loss": float(self.total) / self.count, "seconds": self.wall,
                         "lr": self.scheduler.get_last_lr()[0]}
                 self.log.append(line)
                 print(f"{100 * self.progress(self.step):5.1f} %  step {self.step}  loss {line['loss']:.4f}  "
                       f"{self.wall:.0f} s", flush=True)
-                total, count = torch.zeros((), device=self.device), 0
+                self.total, self.count = torch.zeros((), device=self.device), 0
             if self.step % recipe.validation.every == 0:
                 self.validate()
             if time.monotonic() - saved > 60 * recipe.checkpoint_minutes:
@@ -208,6 +208,7 @@ class LanguageTrainer:
             "optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict(),
             "recipe": self.recipe.model_dump(mode="json"), "wall": self.wall, "device": self.device.type,
             "generator": self.generator.get_state(), "choices": self.choices.get_state(),
+            "total": self.total, "count": self.count,
         })
 
     def _restore(self) -> None:
@@ -229,5 +230,6 @@ class LanguageTrainer:
         self.step, self.wall_before = state["step"], state["wall"]
         self.generator.set_state(state["generator"])
         self.choices.set_state(state["choices"])
+        self.total, self.count = state["total"].to(self.device), state["count"]
         self.curve.cut(self.step)
         self.log.cut(self.step)
