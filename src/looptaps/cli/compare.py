@@ -53,9 +53,9 @@ def show(found: Comparison, console: Console) -> None:
     from looptaps.report import tables
     from looptaps.report.summary import verdict
 
-    console.width = max(console.width, 132)  # a row that is cut tells nothing; rather let the terminal wrap it
     parts = ((tables.accuracy_columns(found), [tables.accuracy_cells(found, row) for row in found.rows]),
              (tables.compute_columns(found), [tables.compute_cells(row) for row in found.rows]))
+    console.width = max(console.width, 250)  # a row that is cut tells nothing; rather let the terminal wrap it
     for columns, rows in parts:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for place, column in enumerate(columns):

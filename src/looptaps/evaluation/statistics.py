@@ -95,7 +95,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     largest = 0.0
     for rank, index in enumerate(order):
         largest = max(largest, min(1.0, (len(order) - rank) * p_values[index]))
-        corrected[index] = round(largest, 15)
+        corrected[index] = float(f"{largest:.12g}")  # 0.06, not 0.06000000000000001
     return corrected
 
 

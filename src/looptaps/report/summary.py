@@ -27,7 +27,12 @@ def _against_base(found: Comparison, rules: list[Row]) -> str:
     pairs = [pair for row in rules if (pair := found.pair(row.name, "baseline")) is not None]
     for kind, word in (("better", "more"), ("worse", "fewer")):
         which = [pair for pair in pairs if pair.verdict == kind]
-        if which:
+        if len(which) > 3:
+            low, high = min(which, key=_size), max(which, key=_size)
+            span = f"{low.b} ({_points(low)})"
+            span = f"from {span} to {high.b} ({_points(high)})" if low is not high else f"such as {span}"
+            said.append(f"{len(which)} of {len(pairs)} solve significantly {word}, {span}.")
+        elif which:
             names = listed([f"{pair.b} ({_points(pair)})" for pair in which])
             said.append(f"{names} solve{'s' if len(which) == 1 else ''} significantly {word}.")
     if not said:
@@ -56,6 +61,8 @@ def _against_constants(found: Comparison, rules: list[Row]) -> list[str]:
 def _clock(rules: list[Row], base: Row) -> str:
     reached = [row for row in rules if row.matched.speedup is not None]
     own = base.matched.speedup
+    if own is None and base.matched.ratio is not None:
+        return f"{base.name} solves nothing, so there is no accuracy to reach."
     if own is None or not any(row.matched.ratio is not None for row in rules):
         return "Their times may not be compared."
     if not reached:
@@ -65,6 +72,10 @@ def _clock(rules: list[Row], base: Row) -> str:
             f"{base.name}, which itself is there {own:.2f} times as fast.")
     separate = best.matched.timing == "separate"
     return said + " (They were timed in separate calls.)" * separate
+
+
+def _size(pair: Pair) -> float:
+    return pair.difference
 
 
 def _points(pair: Pair) -> str:

@@ -51,6 +51,8 @@ def p_value(p: float) -> str:
     >>> p_value(0.0004), p_value(0.21)
     ('4.0e-04', '0.21')
     """
+    if p < 1e-12:
+        return "< 1e-12"
     return f"{p:.1e}" if p < 0.001 else f"{p:.2g}"
 
 
