@@ -1,5 +1,7 @@
 """The algebraic energies against the direct ones, at every size, at zero, and where they overflow."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -143,6 +145,22 @@ def test_an_energy_that_overflows_is_flagged_and_harms_no_neighbour(rule, poison
     for a, b in zip(clean, dirty, strict=True):
         assert torch.equal(a.eta[[0, 2]], b.eta[[0, 2]])
         assert b.finite[[0, 2]].all()
+
+
+@pytest.mark.parametrize("warmup", [0, 2, 4])
+def test_energies_whose_weighed_sum_overflows_are_flagged(rule, warmup):
+    """At |Delta| = 1.6e19 the energies fit into float32, and P + gamma S does not: the balance would be NaN."""
+    rule = replace(rule, warmup=warmup, gamma=3.0)
+    calm, wild = updates(1, 2, 1, 1)[0], torch.tensor([[[1.6e19]], [[1.0]]])
+    memory, found = rule.init(calm), []
+    for delta in (wild, -wild, wild, calm, calm, calm, calm, calm):
+        decision, memory = rule.update(delta, memory)
+        assert decision.eta.isfinite().all()
+        assert decision.balance.isfinite().all()
+        assert decision.finite[1]
+        found.append(bool(decision.finite[0]))
+    assert not all(found[:3])
+    assert all(found[3 + 1 :]), "a score that was not finite stayed in the memory"
 
 
 def test_fixed_schedules_flag_only_updates_that_are_not_finite():

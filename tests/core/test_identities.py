@@ -222,12 +222,19 @@ def test_theory_says_what_is_wrong():
         observable_energies(found.deltas, torch.ones(2) / 2)
     with pytest.raises(bad, match="differ"):
         decompose(found.deltas, found.adjoints[:3], torch.ones(6) / 6)
-    with pytest.raises(bad, match=r"beta must be in \[0, 1\)"):
+    with pytest.raises(bad, match=r"ema_weights\.beta must be a number in \[0, 1\)"):
         ema_weights(1.0, 3)
-    with pytest.raises(bad, match="at least 1"):
-        ema_weights(0.5, 0)
-    with pytest.raises(bad, match="whole number"):
-        ema_weights(0.5, 2.5)
+    for steps in (0, 2.5, True):
+        with pytest.raises(bad, match=r"ema_weights\.steps must be a whole number >= 1"):
+            ema_weights(0.5, steps)
+    with pytest.raises(bad, match=r"ema_weights\.beta"):
+        ema_weights("0.5", 3)
+    with pytest.raises(bad, match="must be a tensor, but are list"):
+        sensitivities(core, x, terminal, [1.0])
+    with pytest.raises(bad, match="but gave float"):
+        sensitivities(core, x, lambda x: 1.0, etas)
+    with pytest.raises(bad, match="does not depend on the terminal state"):
+        sensitivities(core, x, lambda x: x.detach().sum((1, 2)), etas)
     with pytest.raises(bad, match="floating point"):
         sensitivities(core, x, terminal, torch.ones(0))
     with pytest.raises(bad, match="at least two"):
@@ -240,5 +247,6 @@ def test_theory_says_what_is_wrong():
         MODES.zeroing_schedule(2)
     with pytest.raises(bad, match=r"TwoModes\.r"):
         TwoModes(r=1.0, x0=1, z0=1, horizon=3)
-    with pytest.raises(bad, match="horizon"):
-        TwoModes(r=0.5, x0=1, z0=1, horizon=1)
+    for horizon in (1, 2.5):
+        with pytest.raises(bad, match="horizon must be a whole number >= 2"):
+            TwoModes(r=0.5, x0=1, z0=1, horizon=horizon)

@@ -50,8 +50,8 @@ class Sample(NamedTuple):
     def count(self, like: Tensor) -> Tensor | int:  # type: ignore[override]
         """nd: how many numbers a sample has, padding left out (never 0)."""
         if self.mask is None:
-            return math.prod(like.shape[1:])
-        return self.mask.flatten(1).sum(-1).clamp(min=1) * like.shape[-1]
+            return max(math.prod(like.shape[1:]), 1)
+        return self.mask.flatten(1).sum(-1).clamp(min=1) * max(like.shape[-1], 1)
 
     def expand(self, eta: Tensor, like: Tensor) -> Tensor:
         """eta with trailing axes, so that it multiplies a state."""
@@ -60,6 +60,9 @@ class Sample(NamedTuple):
     def check(self, like: Tensor) -> None:
         if like.ndim < 2:
             raise InvalidShape(f"Sample needs a state of shape (B, ..., D), but got {tuple(like.shape)}.")
+        if self.mask is not None and not isinstance(self.mask, Tensor):
+            raise InvalidType(f"Sample.mask must be a bool tensor (B, N), but is {type(self.mask).__name__}. "
+                              "Use torch.tensor(mask).")
         if self.mask is not None and like.ndim == 2:
             raise InvalidShape(f"A state (B, D) has no positions, so Sample takes no mask for {tuple(like.shape)}.")
         if self.mask is not None and (self.mask.shape != like.shape[:-1] or self.mask.dtype != torch.bool):
@@ -78,8 +81,8 @@ class Token(NamedTuple):
         return (a * b).sum(-1)
 
     def count(self, like: Tensor) -> Tensor | int:  # type: ignore[override]
-        """d: the features of one position."""
-        return like.shape[-1]
+        """d: the features of one position (never 0)."""
+        return max(like.shape[-1], 1)
 
     def expand(self, eta: Tensor, like: Tensor) -> Tensor:
         """eta with trailing axes, so that it multiplies a state."""
@@ -109,15 +112,18 @@ class Segments(NamedTuple):
         return torch.zeros_like(wide).index_add(0, self.ids, wide)[self.ids].to(products.dtype)
 
     def count(self, like: Tensor) -> Tensor | int:  # type: ignore[override]
-        """nd of each request, at every row of it."""
+        """nd of each request, at every row of it (never 0)."""
         ones = torch.ones_like(self.ids)
-        return torch.zeros_like(ones).index_add(0, self.ids, ones)[self.ids] * like.shape[-1]
+        return torch.zeros_like(ones).index_add(0, self.ids, ones)[self.ids] * max(like.shape[-1], 1)
 
     def expand(self, eta: Tensor, like: Tensor) -> Tensor:
         """eta with trailing axes, so that it multiplies a state."""
         return expand(eta, like)
 
     def check(self, like: Tensor) -> None:
+        if not isinstance(self.ids, Tensor):
+            raise InvalidType(f"Segments.ids must be an int64 tensor (N,), but is {type(self.ids).__name__}. "
+                              "Use torch.tensor(ids).")
         if like.ndim != 2 or self.ids.shape != like.shape[:1] or self.ids.dtype != torch.int64:
             raise InvalidShape(
                 f"Segments needs a state (N, D) and int64 ids (N,), but got {tuple(like.shape)} and "
@@ -230,6 +236,7 @@ def number(owner: str, field: str, value: Any, accept: Any, accepted: str, fix: 
 def fresh_scalars(like: Tensor, scope: Scope, n: int) -> tuple[Tensor, ...]:
     """The count k and `n` scalars at zero, one leaf each, of the scope's shape."""
     check_state(like)
+    check_scope("init", scope)
     scope.check(like)
     shape = scope.shape(like)
     k = torch.zeros(shape, dtype=torch.int64, device=like.device)
@@ -257,6 +264,7 @@ def widen(delta: Tensor, memory: Any, kind: type, scope: Scope) -> Tensor:
     if not isinstance(memory, kind):
         raise InvalidType(f"This memory is a {type(memory).__name__}, of another rule; this one keeps a "
                           f"{kind.__name__}. Start a fresh memory with init().")
+    check_scope("update", scope)
     scope.check(delta)
     shapes = {scope.shape(delta), tuple(delta.shape)}
     for leaf in leaves:
@@ -267,12 +275,16 @@ def widen(delta: Tensor, memory: Any, kind: type, scope: Scope) -> Tensor:
 
 
 def settle(decision: Decision, memory: S) -> tuple[Decision, S]:
-    """Where Delta or an energy is not finite: eta = 1, nothing measured, and a memory that starts afresh.
+    """Where Delta, an energy or the balance is not finite: eta = 1, nothing measured, a memory that starts afresh.
+
+    Energies just below the largest float are finite, and their weighed sum is not.
 
     Scalar leaves return to 0 there, the count k with them. At k = 0 a rule does not look at its latent leaves, so
     whatever these hold is left as it is: one pass over the latents less at every step.
     """
-    finite = decision.finite
+    finite = decision.finite & decision.eta.isfinite()
+    if decision.balance is not None:  # in warmup eta is 1, but a score that is NaN would stay in the memory
+        finite = finite & decision.balance.isfinite()
 
     def sane(value: Tensor | None) -> Tensor | None:
         return None if value is None else torch.where(finite, value, 0)

@@ -57,6 +57,12 @@ def iterate(
     tensor([1.0000, 1.0000, 1.1964, 1.1570])
     """
     check_state(x)
+    if not callable(core):
+        raise InvalidType(f"iterate.core must be callable, state -> f(state), but is {type(core).__name__}. "
+                          "Pass a module or a function.")
+    if memory is not None and not isinstance(memory, Memory):
+        raise InvalidType(f"iterate.memory must be the memory that another rollout returned, but is "
+                          f"{type(memory).__name__}. Leave it out to start afresh.")
     if (controller is None) == (etas is None):
         raise InvalidUse("iterate needs either a controller or etas, and not both.")
     if etas is not None:

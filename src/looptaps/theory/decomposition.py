@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from looptaps.errors import InvalidShape, InvalidValue
+from looptaps.controllers.base import number
+from looptaps.errors import InvalidShape, InvalidValue, invalid
 
 
 class Decomposition(NamedTuple):
@@ -28,10 +29,9 @@ def ema_weights(beta: float, steps: int, *, dtype: torch.dtype = torch.float64) 
     >>> ema_weights(0.5, 3)
     tensor([0.1429, 0.2857, 0.5714], dtype=torch.float64)
     """
-    if not 0 <= beta < 1:
-        raise InvalidValue(f"ema_weights.beta must be in [0, 1), but is {beta!r}.")
-    if not isinstance(steps, int) or steps < 1:
-        raise InvalidValue(f"ema_weights.steps must be a whole number, at least 1, but is {steps!r}.")
+    beta = number("ema_weights", "beta", beta, lambda v: 0 <= v < 1, "a number in [0, 1)", "The rules' default is 0.8.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise invalid("ema_weights", "steps", "a whole number >= 1", steps, "It is how many updates are weighed.")
     powers = beta ** torch.arange(steps - 1, -1, -1, dtype=dtype)
     return (1 - beta) * powers / (1 - beta**steps)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from looptaps.errors import InvalidShape, InvalidType
+from looptaps.errors import InvalidShape, InvalidType, InvalidUse
 from looptaps.loop.step import difference, scaled_step
 
 
@@ -53,6 +53,9 @@ def sensitivities(
     tensor([[-0.0625],
             [-0.0625]])
     """
+    if not isinstance(etas, Tensor):
+        raise InvalidType(f"sensitivities: etas must be a tensor, but are {type(etas).__name__}. "
+                          "Use torch.tensor(etas).")
     shaped = etas.ndim in (1, 2) and len(etas) > 0 and etas.shape[1:] in ((), (x.shape[0],))
     if not etas.is_floating_point() or not shaped:
         raise InvalidShape(f"sensitivities: etas must be floating point, (K,) or (K, {x.shape[0]}), but are "
@@ -70,9 +73,13 @@ def sensitivities(
     with torch.enable_grad():
         last = states[-1].requires_grad_()
         losses = loss(last)
-        if losses.shape != x.shape[:1]:
+        if not isinstance(losses, Tensor) or losses.shape != x.shape[:1]:
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InvalidShape(f"sensitivities: the loss must give one number per sample, ({x.shape[0]},), but gave "
-                               f"{tuple(losses.shape)}.")
+                               f"{found}. Reduce over all axes but the first.")
+        if not losses.requires_grad:
+            raise InvalidUse("sensitivities: the loss does not depend on the terminal state, so no scale matters to "
+                             "it. Compute it from its argument, without detach().")
         (adjoint,) = torch.autograd.grad(losses.sum(), last)
     adjoints = [adjoint]
     for k in range(len(scales) - 1, 0, -1):

@@ -77,8 +77,8 @@ class TwoModes:
     def __post_init__(self) -> None:
         if not 0 < self.r < 1:
             raise invalid("TwoModes", "r", "a number in (0, 1)", self.r, "It is both modes' rate of contraction.")
-        if self.horizon < 2:
-            raise invalid("TwoModes", "horizon", "at least 2", self.horizon, "The controlled step is k = 1.")
+        if isinstance(self.horizon, bool) or not isinstance(self.horizon, int) or self.horizon < 2:
+            raise invalid("TwoModes", "horizon", "a whole number >= 2", self.horizon, "The controlled step is k = 1.")
 
     @property
     def steady_square(self) -> float:
