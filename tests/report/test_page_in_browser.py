@@ -1,5 +1,6 @@
 """The page in headless Chromium: it plays, takes the keyboard, fits a phone, and has no console error."""
 
+import itertools
 import os
 import shutil
 
@@ -124,7 +125,7 @@ def test_a_screen_reader_is_told_what_is_seen(visit):
     assert unnamed == []
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((e) => Number(e.tagName[1]))")
     assert levels[0] == 1
-    assert all(b - a <= 1 for a, b in zip(levels, levels[1:]))
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
