@@ -1,4 +1,4 @@
-"""The models in the package: whole, described by their cards, made by the recipes here, and good at what they are for."""
+"""The models in the package: whole, described by their cards, made by the recipes here, good at what they are for."""
 
 import hashlib
 import json
