@@ -189,7 +189,7 @@ def test_inner_and_outer_control_by_one_rule_are_paired():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (made(by_counts(60), task={"spec": "s", "sha256": "other", "n": 100}), "different puzzles: task.sha256 is other"),
+        (made(by_counts(60), task={"spec": "s", "sha256": "other", "n": 100}), "different puzzles: task.sha256 is oth"),
         (made(by_counts(60), seed=1), "different seeds: seed is 1 and 0"),
         (made(by_counts(60, 61)), "different horizons: loops is 2 and 1"),
     ],

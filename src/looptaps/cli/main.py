@@ -31,6 +31,7 @@ VERBS = {
     "run": Verb("looptaps.cli.run:app", "Measure policies on puzzles, into folders of records."),
     "compare": Verb("looptaps.cli.compare:app", "Put runs side by side: differences, intervals, speedups, a verdict."),
     "report": Verb("looptaps.cli.report:app", "Make one page of runs, with figures and a player of boards."),
+    "bench": Verb("looptaps.cli.bench:app", "Time controllers against the unit step, in turns."),
     "demo": Verb("looptaps.cli.demo:app", "Solve Sudokus with the bundled model, every rule beside the unit step."),
     "solve": Verb("looptaps.cli.solve:app", "Solve one Sudoku with a bundled model."),
     "lm": Verb("looptaps.cli.lm:app", "Language models: loop a block of SmolLM2, with and without control."),
