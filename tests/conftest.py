@@ -1,4 +1,4 @@
-"""A model that is told the answers, for tests of measuring and of pages: it solves some puzzles early and some never."""
+"""A model that is told the answers, for tests of measuring and of pages: some puzzles it solves early, some never."""
 
 from typing import NamedTuple
 
