@@ -1,119 +1,184 @@
 """Adaptive exit against fixed depth: accuracy, updates saved, and what of that arrives on the clock.
 
-All strategies see the same generated minimal puzzles in one run, batch by batch, in turns (fixed, exit, refilled,
-fixed, ...), each with the unit step and with TAPS. Printed for each: exact accuracy with its 95 % interval (Wilson),
-mean effective updates, seconds, and
+Fixed depth, adaptive exit, and adaptive exit with refilled places run the same puzzles in one run, at the unit step
+and with TAPS, in turns: segment by segment, every way on each, in an order that rotates. `share` is the updates left,
+of fixed depth's. `saved_of_savable` is what the exit saved on puzzles that fixed depth solves, of what stopping each of
+them at the first allowed loop from which its answer is final would have saved. `speedup` is seconds of fixed depth over
+seconds, at the same batch size; `speedup_of_share` is speedup times share: 1 means that every update saved arrives on
+the clock (its interval is over segments). Beside TAPS stands the constant at its mean scale (accuracy and updates).
 
-    share        updates left, of fixed depth's
-    of possible  saved updates, of those that could be saved if unsolved puzzles ran to the end and solved ones stopped
-                 at the first allowed loop (k_min) after their answer was final
-    speedup      seconds of fixed depth / seconds (median over repeats of the whole set)
-    of share     speedup * share: 1 means that every update saved arrives on the clock (contract: 0.9, refilled 0.95)
-
-    python benchmarks/adaptive_exit.py                         # the bundled Sudoku model, 4,096 puzzles
-    python benchmarks/adaptive_exit.py --model trm:runs/x/model.safetensors --puzzles 512 --batch 64
+    python benchmarks/adaptive_exit.py                              # a short run
+    python benchmarks/adaptive_exit.py --full                       # 4,096 generated minimal puzzles, the record
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
-from collections.abc import Callable
+from collections import defaultdict
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
-from scipy.stats import binomtest
-from torch import Tensor
+from common.record import against, average, brief, share, write_record
+from common.setting import Setting, open_setting, parser, timed
+from scipy import stats
 
 import looptaps as lt
-from looptaps.tasks import Task, open_task, score
+from looptaps.evaluation.difficulty import by_difficulty
+from looptaps.evaluation.provenance import now
+from looptaps.tasks.base import TaskBatch, score
 
 FIXED, EXIT, REFILL = "fixed depth", "adaptive exit", "adaptive exit, refilled"
+WAYS = (FIXED, EXIT, REFILL)
+UNIT, TAPS = "unit", "taps-gd"
+
+Parts = list[TaskBatch]
 
 
-def batches(task: Task, size: int) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    return [(part.ids, part.batch) for part in task.batches(size)]
+def run(way: str, model: Any, parts: Parts, control: Any, loops: int) -> lt.Result:
+    """All samples of the parts, in order."""
+    if way == REFILL:
+        # The batch size is that of the parts: a stream is read in pieces, however they are cut.
+        size = max(len(part.ids) for part in parts)
+        done = list(lt.serve_loop(lt.AdaptiveExit(max_loops=loops), model, parts, control, batch_size=size))
+        order = torch.cat([served.ids for served in done]).argsort()
+        result = lt.Result.join([served.result for served in done])
+        return result.select(order.to(result.status.device))
+    strategy = lt.FixedDepth(loops) if way == FIXED else lt.AdaptiveExit(max_loops=loops)
+    return lt.Result.join([strategy.run(model, part.batch, control, ids=part.ids) for part in parts])
 
 
-def run_all(strategy: lt.strategies.StoppingRule, model: object, task: Task, control: object, size: int) -> lt.Result:
-    return lt.Result.join([strategy.run(model, batch, control, ids=ids) for ids, batch in batches(task, size)])
-
-
-def serve_all(strategy: lt.strategies.StoppingRule, model: object, task: Task, control: object,
-              size: int) -> lt.Result:
-    done = list(lt.serve_loop(strategy, model, task.batches(size), control, batch_size=size))
-    order = torch.cat([part.ids for part in done]).argsort()
-    return lt.Result.join([part.result for part in done]).select(order)
-
-
-def fewest_loops(model: object, task: Task, control: object, size: int, loops: int, k_min: int) -> Tensor:
-    """Per puzzle: the first allowed loop from which its answer is final and right, or all loops."""
-    needed = []
-    for ids, batch in batches(task, size):
-        result = lt.FixedDepth(loops).run(model, batch, control, ids=ids, trace=True)
+def first_final(model: Any, parts: Parts, control: Any, loops: int) -> torch.Tensor:
+    """(N,) the first loop from which each puzzle's answer is that of the last loop."""
+    found = []
+    for part in parts:
+        result = lt.FixedDepth(loops).run(model, part.batch, control, ids=part.ids, trace="loops")
         assert result.trace is not None
         final = (result.trace.answers == result.trace.answers[-1]).all(-1)
-        changed = torch.where(final, 0, torch.arange(1, loops + 1).unsqueeze(1)).amax(0)
-        solved = score(result.output, batch).exact
-        needed.append(torch.where(solved, (changed + 1).clamp(min=k_min), loops))
-    return torch.cat(needed)
+        number = torch.arange(1, loops + 1, device=final.device).unsqueeze(1)
+        found.append(torch.where(final, 0, number).amax(0).add(1).cpu())
+    return torch.cat(found)
+
+
+def right(result: lt.Result, parts: Parts) -> Any:
+    """(N,) which answers are exact."""
+    labels = {name: torch.cat([part.batch[name] for part in parts]) for name in ("inputs", "labels")}
+    return score(result.output, labels).exact.cpu().numpy()
+
+
+def ratio(top: Any, bottom: Any) -> dict[str, Any] | None:
+    """Sum over sum, with the bootstrap's interval over puzzles."""
+    top, bottom = np.asarray(top, np.float64), np.asarray(bottom, np.float64)
+    if bottom.sum() <= 0:
+        return None
+
+    def value(a: Any, b: Any, axis: int = -1) -> Any:
+        return a.sum(axis) / np.maximum(b.sum(axis), 1e-12)
+
+    interval = stats.bootstrap((top, bottom), value, paired=True, n_resamples=2000, method="percentile", batch=100,
+                               rng=np.random.default_rng(0)).confidence_interval
+    return {"value": round(float(value(top, bottom)), 4),
+            "interval_95": [round(float(interval.low), 4), round(float(interval.high), 4)]}
+
+
+def clock(fixed: list[float], own: list[float], shares: list[float]) -> dict[str, Any]:
+    """Speedup, and what of the share arrives: of all seconds together, and segment by segment."""
+    pairs = [a / b for a, b in zip(fixed, own, strict=True)]
+    arrived = [pair * part for pair, part in zip(pairs, shares, strict=True)]
+    whole = sum(fixed) / sum(own)
+    return {
+        "seconds": round(sum(own), 2),
+        "speedup": {"value": round(whole, 3), "interval_95": average(pairs)["interval_95"]},
+        "speedup_of_share": {"value": round(whole * float(np.mean(shares)), 4),
+                             "interval_95": average(arrived)["interval_95"],
+                             "by_segment": [round(value, 3) for value in arrived]},
+    }
+
+
+def difficulty_table(setting: Setting, flags: Any, updates: Any) -> dict[str, Any]:
+    """Accuracy and updates by every difficulty the puzzles have."""
+    return {
+        name: [{"from": group.low, "to": group.high, "puzzles": group.count,
+                "accuracy_percent": [round(100 * part, 2) for part in group.accuracy],
+                "updates_mean": [round(part, 1) for part in group.updates], "updates_quartiles": group.quartiles}
+               for group in by_difficulty(values, flags, updates)]
+        for name, values in setting.task.difficulty.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Adaptive exit against fixed depth.")
-    parser.add_argument("--model", default="trm:sudoku")
-    parser.add_argument("--task", default=None, help="default: generated minimal 9x9 Sudoku, seed 0")
-    parser.add_argument("--puzzles", type=int, default=4096)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--loops", type=int, default=32)
-    parser.add_argument("--controllers", nargs="+", default=["standard", "taps-adam@trm"])
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    options = parser("adaptive_exit", __doc__, limit=24, full=4096, batch_size=128)
+    options.add_argument("--loops", type=int, help="of fixed depth, and the most of the others (default 6; --full 32)")
+    options.add_argument("--segment", type=int, default=8, help="batches that are timed together")
+    options.add_argument("--repeats", type=int, default=1)
+    setting = open_setting(options.parse_args())
+    given, started = setting.options, now()
+    loops = given.loops or (32 if given.full else 6)
+    model, device, parts = setting.model, setting.device, setting.batches
+    segments = [parts[i : i + given.segment] for i in range(0, len(parts), given.segment)]
+    controls: dict[str, Any] = {UNIT: lt.Standard(), TAPS: lt.spec(TAPS)}
+    turns = [(name, way) for name in controls for way in WAYS]
+    for name, way in turns:  # allocations and compilation are not what is measured
+        run(way, model, segments[0][:1], controls[name], min(loops, 5))
 
-    model = lt.load_model(args.model).eval()
-    task = open_task(args.task or f"sudoku:generated:n={args.puzzles}:seed=0")
-    labels = {"inputs": torch.from_numpy(task.inputs.astype("int64")),
-              "labels": torch.from_numpy(task.labels.astype("int64"))}
-    fixed, adaptive = lt.FixedDepth(args.loops), lt.AdaptiveExit(max_loops=args.loops)
-    ways: dict[str, Callable[[object], lt.Result]] = {
-        FIXED: lambda control: run_all(fixed, model, task, control, args.batch),
-        EXIT: lambda control: run_all(adaptive, model, task, control, args.batch),
-        REFILL: lambda control: serve_all(adaptive, model, task, control, args.batch),
-    }
-    controls = {text: lt.spec(text) for text in args.controllers}
-    seconds: dict[tuple[str, str], list[float]] = {}
-    results: dict[tuple[str, str], lt.Result] = {}
-    for repeat in range(args.repeats):
-        for text, control in controls.items():
-            for way, go in ways.items():
-                start = time.perf_counter()
-                results[text, way] = go(control)
-                seconds.setdefault((text, way), []).append(time.perf_counter() - start)
-        print(f"# repeat {repeat + 1} of {args.repeats} done", flush=True)
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    results: dict[tuple[str, str], list[lt.Result]] = defaultdict(list)
+    for repeat in range(given.repeats):
+        for number, segment in enumerate(segments):
+            first = (number + repeat) % len(turns)
+            for name, way in turns[first:] + turns[:first]:
+                result, took = timed(device, partial(run, way, model, segment, controls[name], loops))
+                seconds[name, way].append(took)
+                if repeat == 0:
+                    results[name, way].append(result)
+            print(f"# repeat {repeat + 1} of {given.repeats}, segment {number + 1} of {len(segments)}", flush=True)
 
-    print(f"# {args.model}, {task.origin}, {len(task)} puzzles, batch {args.batch}, {args.loops} loops, "
-          f"{torch.get_num_threads()} threads, torch {torch.__version__}")
-    header = ("controller", "strategy", "exact %", "95 % interval", "updates", "seconds", "share", "of possible",
-              "speedup", "of share")
-    print(" | ".join(header))
-    for text, control in controls.items():
-        least = fewest_loops(model, task, control, args.batch, args.loops, adaptive.k_min)
-        full = results[text, FIXED].updates
-        possible = float((full - full * least / args.loops).sum())
-        slow = statistics.median(seconds[text, FIXED])
-        for way in ways:
-            result, took = results[text, way], statistics.median(seconds[text, way])
-            right = score(result.output, labels).exact
-            interval = binomtest(int(right.sum()), len(task)).proportion_ci(method="wilson")
-            share = float(result.updates.sum() / full.sum())
-            saved = float((full - result.updates).sum())
-            of_possible = f"{saved / possible:.3f}" if possible else "-"
-            print(" | ".join((
-                text, way, f"{100 * float(right.float().mean()):.2f}",
-                f"{100 * interval.low:.2f}..{100 * interval.high:.2f}",
-                f"{float(result.updates.float().mean()):.1f}", f"{took:.2f}", f"{share:.3f}",
-                of_possible, f"{slow / took:.2f}", f"{slow / took * share:.3f}",
-            )))
+    mean = round(float(lt.Result.join(results[TAPS, FIXED]).mean_eta.double().mean()), 4)
+    beside = f"constant {mean}"
+    controls[beside] = lt.Constant(mean)
+    for way in (FIXED, EXIT):
+        results[beside, way] = [run(way, model, segment, controls[beside], loops) for segment in segments]
+
+    k_min = lt.AdaptiveExit(max_loops=loops).k_min
+    unit = {way: right(lt.Result.join(results[UNIT, way]), parts) for way in WAYS}
+    table: dict[str, Any] = {}
+    for name, control in controls.items():
+        full = lt.Result.join(results[name, FIXED])
+        solved, all_updates = right(full, parts), full.updates.cpu().numpy()
+        least = np.clip(first_final(model, parts, control, loops).numpy(), k_min, loops)
+        savable = np.where(solved, all_updates * (1 - least / loops), 0.0)
+        for way in WAYS:
+            if (name, way) not in results:
+                continue
+            result = lt.Result.join(results[name, way])
+            flags, updates = right(result, parts), result.updates.cpu().numpy()
+            row: dict[str, Any] = {
+                "accuracy": share(flags), "against_fixed_depth": against(solved, flags),
+                "against_unit": against(unit[way], flags), "updates": average(updates),
+                "loops": average(result.loops.cpu().numpy()), "mean_eta": round(float(result.mean_eta.mean()), 4),
+                "stopped": result.counts(), "by_difficulty": difficulty_table(setting, flags, updates),
+            }
+            if way != FIXED:
+                saved = all_updates - updates
+                row["loops_of_solved"] = average(result.loops.cpu().numpy()[solved]) if solved.any() else None
+                row["share"] = ratio(updates, all_updates)
+                row["saved_of_savable"] = ratio(np.where(solved, saved, 0), savable)
+                row["saved_in_all_of_savable"] = ratio(saved, savable)
+            if (name, way) in seconds:
+                shares = [float(own.updates.sum() / fixed.updates.sum()) for own, fixed in
+                          zip(results[name, way], results[name, FIXED], strict=True)] * given.repeats
+                row["clock"] = clock(seconds[name, FIXED], seconds[name, way], shares)
+            table[f"{name}, {way}"] = row
+
+    print("policy | exact % | against fixed depth | updates | share | saved of savable | speedup | of share")
+    for name, row in table.items():
+        found = [row.get(column) for column in ("share", "saved_of_savable")]
+        times = row.get("clock", {})
+        found += [times.get("speedup"), times.get("speedup_of_share")]
+        print(f"{name} | {brief(row['accuracy'])} | {brief(row['against_fixed_depth'])} | {brief(row['updates'])} | "
+              + " | ".join("-" if cell is None else f"{cell['value']:.3f}" for cell in found))
+    write_record(setting, __doc__.partition("\n\n")[2].partition("\n\n")[0], started, loops=loops,
+                 repeats=given.repeats, segments=len(segments), batches_per_segment=given.segment, policies=table)
 
 
 if __name__ == "__main__":

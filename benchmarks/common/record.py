@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 import looptaps as lt
 from common.setting import Setting
+from looptaps.evaluation.difficulty import mean_interval
 from looptaps.evaluation.provenance import device_facts, git_state, model_facts, now, versions
 from looptaps.evaluation.statistics import paired, proportion
 
@@ -70,10 +69,8 @@ def against(base: Any, other: Any) -> dict[str, Any]:
 
 def average(values: Any) -> dict[str, Any]:
     """A mean with the interval of Student's t."""
-    numbers: NDArray[np.float64] = np.asarray(values, np.float64)
-    middle, error = float(numbers.mean()), float(stats.sem(numbers)) if len(numbers) > 1 else 0.0
-    low, high = stats.t.interval(0.95, len(numbers) - 1, middle, error) if error else (middle, middle)
-    return {"mean": round(middle, 2), "interval_95": [round(float(low), 2), round(float(high), 2)]}
+    found = mean_interval(values)
+    return {"mean": round(found.value, 3), "interval_95": [round(found.low, 3), round(found.high, 3)]}
 
 
 def brief(found: dict[str, Any]) -> str:

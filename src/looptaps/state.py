@@ -2,7 +2,8 @@
 
 A *tree* is a NamedTuple whose fields are tensors, `None`, or NamedTuples again. Axis 0 of every tensor is the
 sample. Because every memory (a controller's, a model's carry) is such a tree, resetting one slot, compacting finished
-samples, replicating into rollouts and detaching are these four functions, for every controller now and later.
+samples, replicating into rollouts and detaching are four functions, for every controller now and later; a fifth puts
+new samples into the places of finished ones.
 """
 
 from __future__ import annotations
@@ -64,6 +65,15 @@ def where(rows: Tensor, tree: Tree, other: Tree) -> Tree:
         return torch.where(mask, leaf, alternative)
 
     result: Tree = _map(choose, tree, other)
+    return result
+
+
+def put(tree: Tree, rows: Tensor, other: Tree) -> Tree:
+    """The tree with the given rows (R,) replaced by those of `other`, in order: refilling places that became free.
+
+    One copy of the tree, however many rows are new; nothing is written into.
+    """
+    result: Tree = _map(lambda leaf, new: leaf.index_copy(0, rows, new), tree, other)
     return result
 
 

@@ -52,6 +52,16 @@ def test_where_takes_tokens_too():
     assert torch.equal(mixed.latent[..., 0] >= 0, mask)
 
 
+def test_put_replaces_rows_and_writes_into_nothing():
+    tree = Outer(torch.arange(4), Inner(torch.arange(8.0).reshape(4, 2), None))
+    new = Outer(torch.tensor([10, 11]), Inner(torch.full((2, 2), torch.nan), None))
+    found = trees.put(tree, torch.tensor([3, 0]), new)
+    assert found.k.tolist() == [11, 1, 2, 10]
+    assert found.inner.latent.isnan().all(1).tolist() == [True, False, False, True]
+    assert torch.equal(found.inner.latent[1:3], tree.inner.latent[1:3])
+    assert tree.k.tolist() == [0, 1, 2, 3]
+
+
 def test_detach_cuts_every_leaf():
     leaf = torch.ones(2, requires_grad=True) * 2
     cut = trees.detach(Outer(leaf, Inner(leaf, None)))

@@ -115,7 +115,7 @@ def drive(
     recorder: Watcher | None = None,
 ) -> Iterator[Done]:
     """Run whatever the source gives, at most `capacity` samples at a time, and yield them as they stop."""
-    running = _fill(None, rule, model, control, source, capacity, seed, noise)
+    running = _fill(rule, model, control, source, capacity, seed, noise)
     while running is not None:
         held, memory, own, tally = running.tree
         before = held
@@ -147,7 +147,10 @@ def drive(
             final = _final(model, held, view if rule.reads else view._replace(readout=None), rows, stopped, done)
             yield Done([running.places[row] for row in done], [running.ids[row] for row in done],
                        _result(final, trees.select(tally, rows), codes[rows]))
-            running = _fill(_compact(running, stopped), rule, model, control, source, capacity, seed, noise)
+            while done and capacity is not None and (fresh := source.take(len(done))) is not None:
+                taken, done = done[: len(fresh.places)], done[len(fresh.places) :]
+                running = _replace(running, taken, _start(rule, model, fresh, seed, noise), control)
+            running = _compact(running, done) if done else running
 
 
 def gather(finished: Iterator[Done], size: int) -> Result:
@@ -186,8 +189,9 @@ def _result(readout: Readout, tally: _Tally, codes: Tensor) -> Result:
 
 
 def _compact(running: _Running, stopped: list[int]) -> _Running | None:
-    """Only those who go on."""
-    left = [row for row, code in enumerate(stopped) if not code]
+    """Without the rows that have stopped."""
+    gone = set(stopped)
+    left = [row for row in range(len(running.places)) if row not in gone]
     if not left:
         return None
     device = running.tree.tally.loops.device
@@ -200,8 +204,18 @@ def _compact(running: _Running, stopped: list[int]) -> _Running | None:
     )
 
 
+def _replace(running: _Running, rows: list[int], started: _Running, control: Control) -> _Running:
+    """New samples in the places of finished ones: cheaper than compacting these away and appending the others."""
+    new = started.tree._replace(memory=_fresh_memory(control, started.tree.carry))
+    where = torch.tensor(rows, device=running.tree.tally.loops.device)
+    lists = [list(running.places), list(running.ids), list(running.generators)]
+    for old, fresh in zip(lists, (started.places, started.ids, started.generators), strict=True):
+        for row, value in zip(rows, fresh, strict=False):  # there are no generators without noise
+            old[row] = value
+    return _Running(trees.put(running.tree, where, new), *lists)
+
+
 def _fill(
-    running: _Running | None,
     rule: StoppingRule,
     model: AnyLoopModel,
     control: Control,
@@ -210,14 +224,15 @@ def _fill(
     seed: int,
     noise: Kick | None,
 ) -> _Running | None:
-    """Waiting samples into free places."""
+    """As many samples as there is room for, before the first loop."""
+    running = None
     while True:
         free = None if capacity is None else capacity - (0 if running is None else len(running.places))
         fresh = None if free == 0 else source.take(free)
         if fresh is None:
             return running
         started = _start(rule, model, fresh, seed, noise)
-        running = started if running is None else _join(running, started, control)
+        running = started if running is None else _join(running, started)
 
 
 def _start(rule: StoppingRule, model: AnyLoopModel, fresh: Fresh, seed: int, noise: Kick | None) -> _Running:
@@ -237,11 +252,9 @@ def _start(rule: StoppingRule, model: AnyLoopModel, fresh: Fresh, seed: int, noi
     return _Running(_Trees(carry, None, rule.begin(carry, inputs), tally), fresh.places, fresh.ids, generators)
 
 
-def _join(running: _Running, started: _Running, control: Control) -> _Running:
+def _join(running: _Running, started: _Running) -> _Running:
     """Both, one behind the other."""
     old, new = running.tree, started.tree
-    if old.memory is not None:
-        new = new._replace(memory=_fresh_memory(control, new.carry))
     m, k = len(running.places), len(started.places)
     places = torch.arange(m + k, device=old.tally.loops.device)
     tree = trees.where(
