@@ -98,7 +98,7 @@ def clock(fixed: list[float], own: list[float], shares: list[float]) -> dict[str
 def difficulty_table(setting: Setting, flags: Any, updates: Any) -> dict[str, Any]:
     """Accuracy and updates by every difficulty the puzzles have."""
     return {
-        name: [{"from": group.low, "to": group.high, "puzzles": group.count,
+        name: [{"from": group.low, "to": group.high, "puzzles": group.puzzles,
                 "accuracy_percent": [round(100 * part, 2) for part in group.accuracy],
                 "updates_mean": [round(part, 1) for part in group.updates], "updates_quartiles": group.quartiles}
                for group in by_difficulty(values, flags, updates)]

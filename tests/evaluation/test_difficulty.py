@@ -1,5 +1,7 @@
 """Accuracy and compute by difficulty: groups of about one size, equal difficulties together, intervals that contain."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -16,12 +18,12 @@ def test_groups_hold_every_puzzle_once_and_equal_difficulties_together():
     correct, updates = rng.random(400) < 0.7, rng.integers(48, 384, 400)
     found = by_difficulty(difficulty, correct, updates)
     assert len(found) == 4
-    assert sum(group.count for group in found) == 400
-    for easier, harder in zip(found, found[1:], strict=False):
+    assert sum(group.puzzles for group in found) == 400
+    for easier, harder in pairwise(found):
         assert easier.high < harder.low
     for group in found:
         rows = (difficulty >= group.low) & (difficulty <= group.high)
-        assert group.count == rows.sum()
+        assert group.puzzles == rows.sum()
         assert group.accuracy == proportion(correct[rows])
         assert group.updates.value == pytest.approx(updates[rows].mean())
         assert group.updates.low < group.updates.value < group.updates.high
@@ -30,7 +32,7 @@ def test_groups_hold_every_puzzle_once_and_equal_difficulties_together():
 
 def test_one_difficulty_is_one_group_and_tensors_will_do():
     (group,) = by_difficulty(torch.tensor([3, 3, 3]), torch.tensor([True, False, True]), torch.tensor([12, 12, 12]))
-    assert (group.low, group.high, group.count) == (3, 3, 3)
+    assert (group.low, group.high, group.puzzles) == (3, 3, 3)
     assert group.updates == (12, 12, 12)
 
 

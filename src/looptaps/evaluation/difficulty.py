@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
     low: float
     high: float
-    count: int
+    puzzles: int
     accuracy: Interval
     updates: Interval
     quartiles: tuple[float, float, float]
@@ -37,7 +37,7 @@ def by_difficulty(difficulty: Any, correct: Any, updates: Any, *, groups: int = 
         groups: how many ranges at most; equal difficulties are never parted, so there may be fewer.
 
     >>> found = by_difficulty([50, 51, 55, 56], [True, True, True, False], [48, 48, 60, 384], groups=2)
-    >>> [(group.low, group.high, group.count, group.accuracy.value, group.updates.value) for group in found]
+    >>> [(group.low, group.high, group.puzzles, group.accuracy.value, group.updates.value) for group in found]
     [(50.0, 51.0, 2, 1.0, 48.0), (55.0, 56.0, 2, 0.5, 222.0)]
     """
     values, cost = np.asarray(difficulty, np.float64), np.asarray(updates, np.float64)
