@@ -6,8 +6,8 @@ policies, and so is a state that two policies share to the last bit; `attach` gi
 the first window of text. Matrix products are in bfloat16 (`--products fp32` for float32), states and losses in float32;
 the record says how much that changes on a few windows of text.
 
-A policy is compared with the unlooped model, with the loop at the unit step, and a rule also with the constant at its
-mean eta: differences of the mean loss by window of text, bootstrapped over those windows.
+A policy is compared with the unlooped model and with the loop at the unit step, and in layers 12-15 a rule also with
+the constant at its mean eta: differences of the mean loss by window of text, bootstrapped over those windows.
 
     python benchmarks/lm_perplexity.py                                # one window of layers, a few windows of text
     python benchmarks/lm_perplexity.py --full --work runs/lm-ppl      # the record; goes on where it was stopped
@@ -34,12 +34,13 @@ from looptaps.hf.measure import token_losses
 from looptaps.loop.step import begin_memory
 
 LENGTH = 512
-SHORT = ({"topics": 3, "licence": 1}, ((12, 15),), (2,))
-FULL = ({"topics": 60, "docstrings": 40, "licence": 4}, ((12, 15), (14, 17), (10, 13)), (2, 3))
-# The first window of layers gets these constants too, and every rule its own matched one; the other windows the one
-# that five of the six rules have in common or nearly so.
-CONSTANTS = {(12, 15): (0.8, 1.2)}
-MATCHED = {(12, 15): RULES}
+# Windows of text by source; then windows of layers and their K, in the order in which they are run.
+SHORT = {"topics": 3, "licence": 1}, (((12, 15), (2,)),)
+FULL = {"topics": 60, "docstrings": 40, "licence": 4}, (
+    ((12, 15), (2, 3)), ((14, 17), (3,)), ((10, 13), (3,)), ((14, 17), (2,)), ((10, 13), (2,)))
+# This window gets constants: these two, and for every rule the one at its mean eta.
+MAIN, CONSTANTS = (12, 15), (0.8, 1.2)
+
 
 
 class Memo:
@@ -177,33 +178,33 @@ def main() -> None:
     started = now()
     model, tokenizer = open_smollm2()
     torch.set_float32_matmul_precision("medium" if given.products == "bf16" else "highest")
-    counts, windows, stages = FULL if given.full else SHORT
+    counts, runs = FULL if given.full else SHORT
     texts = text_sample(tokenizer, LENGTH, counts)
     parts = Parts(model, texts[0])
     given.work.mkdir(parents=True, exist_ok=True)
     checked = given.work / f"checks-{given.products}.json"
     if not checked.exists():
-        checked.write_text(json.dumps({"started": started, **check(model, parts, texts, windows[0])}))
+        checked.write_text(json.dumps({"started": started, **check(model, parts, texts, MAIN)}))
     checks = json.loads(checked.read_text())
     started = checks.pop("started")
     print(f"# {checks}", flush=True)
     figures: dict[str, Any] = {}
-    for window in windows:
+    for window, stages in runs:
         file = given.work / f"{'full' if given.full else 'short'}-{given.products}-{window[0]}-{window[1]}.jsonl"
-        constants = [f"constant {eta}" for eta in CONSTANTS.get(window, ())]
+        constants = [f"constant {eta}" for eta in CONSTANTS if window == MAIN]
         found = measure(parts, texts, window, {k: ["base", "unit", *RULES, *constants] for k in stages}, file)
         for k in stages:
-            means = {name: np.mean([line["etas"] for line in found[k, name]])
-                     for name in MATCHED.get(window, ("taps-gd", "taps-sign", "taps-rmsprop", "taps-adam"))}
+            means = {name: np.mean([line["etas"] for line in found[k, name]]) for name in RULES if window == MAIN}
             matched = {name: f"constant {value:.3f}" for name, value in means.items()}
-            found |= measure(parts, texts, window, {k: sorted(set(matched.values()))}, file)
+            if matched:
+                found |= measure(parts, texts, window, {k: sorted(set(matched.values()))}, file)
             rows = table(found, k, matched)
             figures[f"{window[0]}-{window[1]}, K={k}"] = rows
             for name, row in rows.items():
                 change = row.get("change_to_base", {})
                 print(f"{window[0]}-{window[1]} K={k} {name:16} {row['perplexity']:9.4f}  {change}", flush=True)
         if given.full:
-            write_record("lm_perplexity", __doc__, started, now(), model, windows_of_text=counts, length=LENGTH,
+            write_record("lm_perplexity", __doc__, started, model, windows_of_text=counts, length=LENGTH,
                          tokens_scored=len(texts) * (LENGTH - 1), products=given.products, checks=checks,
                          tables=figures)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import looptaps as lt
 from looptaps.errors import MissingExtra
-from looptaps.evaluation.provenance import device_facts, git_state, model_facts, versions
+from looptaps.evaluation.provenance import device_facts, git_state, model_facts, now, versions
 from looptaps.hf.measure import text_windows
 from looptaps.hf.smollm import FILE, load_language_model
 
@@ -85,7 +85,7 @@ def percent_change(differences: Any) -> dict[str, Any]:
     return {"percent": round(value, 3), "interval_95": [round(low, 3), round(high, 3)]}
 
 
-def write_record(name: str, measured: str, started: str, finished: str, model: Any, out: Path | None = None,
+def write_record(name: str, measured: str, started: str, model: Any, *, model_name: str = FILE.removesuffix(".gguf"),
                  **figures: Any) -> None:
     """Write benchmarks/results/<name>.json: what was measured, how, on what, and the figures."""
     device = next(model.parameters()).device
@@ -101,17 +101,17 @@ def write_record(name: str, measured: str, started: str, finished: str, model: A
         "schema": SCHEMA,
         "name": name,
         "measured": " ".join(measured.split()),
-        "model": {"name": FILE.removesuffix(".gguf") if facts["parameters"] > 1e8 else type(model).__name__,
-                  "parameters": facts["parameters"], "sha256": facts["sha256"], "dtype": "float32"},
+        "model": {"name": model_name, "parameters": facts["parameters"], "sha256": facts["sha256"],
+                  "dtype": "float32"},
         "device": device_facts(device),
         "versions": {"looptaps": lt.__version__, **versions(device), **packages},
         "commit": git["commit"],
         "dirty": git["dirty"],
         "started": started,
-        "finished": finished,
+        "finished": now(),
         "figures": figures,
     }
-    path = out or RESULTS / f"{name}.json"
+    path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
