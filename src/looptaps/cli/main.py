@@ -32,6 +32,7 @@ VERBS = {
     "compare": Verb("looptaps.cli.compare:app", "Put runs side by side: differences, intervals, speedups, a verdict."),
     "report": Verb("looptaps.cli.report:app", "Make one page of runs, with figures and a player of boards."),
     "bench": Verb("looptaps.cli.bench:app", "Time controllers against the unit step, in turns."),
+    "reproduce": Verb("looptaps.cli.reproduce:app", "Run a table of the paper: our numbers beside its own."),
     "demo": Verb("looptaps.cli.demo:app", "Solve Sudokus with the bundled model, every rule beside the unit step."),
     "solve": Verb("looptaps.cli.solve:app", "Solve one Sudoku with a bundled model."),
     "lm": Verb("looptaps.cli.lm:app", "Language models: loop a block of SmolLM2, with and without control."),

@@ -23,6 +23,7 @@ def run(
     ] = None,
     strategy: Annotated[Text, typer.Option(help="fixed-depth, adaptive-exit:tau=0.1, rollouts:n=25, ...")] = None,
     loops: Annotated[Number, typer.Option(help="The horizon in outer loops.")] = None,
+    where: Annotated[Text, typer.Option(help="Only puzzles of such difficulty: 'rating>=5'.")] = None,
     rows: Annotated[Text, typer.Option(help="Only these puzzles of the task: 10000:20000.")] = None,
     limit: Annotated[Number, typer.Option(help="The first so many puzzles only.")] = None,
     seed: Annotated[Number, typer.Option(help="Of noise and random initial states.")] = None,
@@ -53,7 +54,8 @@ def run(
     from looptaps.evaluation.options import options_of
 
     given: dict[str, Any] = {
-        "model": model, "task": task, "controller": controller, "strategy": strategy, "loops": loops, "rows": rows,
+        "model": model, "task": task, "controller": controller, "strategy": strategy, "loops": loops,
+        "where": where, "rows": rows,
         "limit": limit, "seed": seed, "batch_size": batch_size, "site": site, "outer_at": outer_at, "every": every,
         "scope": scope, "memory": memory, "device": device, "dtype": dtype, "compile": compile, "threads": threads,
         "refill": refill, "trace": trace, "constants": constants,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -55,6 +56,7 @@ class RunOptions(BaseModel):
     controller: Annotated[tuple[str, ...], BeforeValidator(_texts)] = ("standard",)
     strategy: str | None = None
     loops: int | None = None
+    where: str | None = None
     rows: str | None = None
     limit: int | None = None
     seed: int = 0
@@ -136,6 +138,8 @@ def execute(
     *,
     recipe: Mapping[str, Any] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    models: dict[Any, Any] | None = None,
+    several: bool = False,
 ) -> dict[str, Run]:
     """Load model and task and run: one controller into `out` itself, several into folders in it.
 
@@ -144,25 +148,48 @@ def execute(
         out: the folder.
         recipe: {"name", "hash"} of the recipe the options come from.
         progress: told a policy's name, the puzzles of a batch, and how many there are in all.
+        models: keeps models that are loaded (and compiled) from one call to the next.
+        several: make folders in the folder for a single controller, too.
     """
     policies = options.policies()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    task = part_of(open_task(options.task), options.rows)
-    model = load_model(options.model).eval().to(pick_device(options.device))
+    task = part_of(harder(open_task(options.task), options.where), options.rows)
+    device = pick_device(options.device)
+    key, kept = (options.model, str(device), options.compile), {} if models is None else models
+    if key not in kept:
+        kept[key] = load_model(options.model).eval().to(device)
+    model = kept[key]
     total = len(task) if options.limit is None else min(options.limit, len(task))
     settings: dict[str, Any] = {
         "loops": options.loops, "limit": options.limit, "seed": options.seed, "batch_size": options.batch_size,
         "dtype": options.dtype, "compile": options.compile, "trace": options.trace, "refill": options.refill,
         "recipe": recipe, "model_spec": options.model,
-        "task_spec": options.task + (f"[{options.rows}]" if options.rows else ""),
+        "task_spec": " ".join(filter(None, (options.task, options.where, options.rows and f"[{options.rows}]"))),
         "progress": None if progress is None else lambda name, puzzles: progress(name, puzzles, total),
     }  # fmt: skip
-    if len(policies) == 1 and not options.constants:
+    if len(policies) == 1 and not options.constants and not several:
         (policy,) = policies.values()
         found = run(model, task, policy.control, policy.strategy, out=out, **settings)
         return {found.name: found}
     return run_many(model, task, policies, out=out, constants=options.constants, **settings)
+
+
+def harder(task: Task, where: str | None) -> Task:
+    """The puzzles of a task that meet a condition on a difficulty: `rating>=5`, `empty<=56`."""
+    if where is None:
+        return task
+    found = re.fullmatch(r"(\w+)(>=|<=)(-?\d+(?:\.\d+)?)", where.replace(" ", ""))
+    if found is None:
+        raise InvalidValue(f"run.where must read field>=number or field<=number, but is {where!r}. Write rating>=5.")
+    field, sign, number = found.groups()
+    if field not in task.difficulty:
+        raise unknown("difficulty of this task", field, task.difficulty)
+    values = np.asarray(task.difficulty[field], np.float64)
+    rows = np.flatnonzero(values >= float(number) if sign == ">=" else values <= float(number))
+    if not len(rows):
+        raise InvalidValue(f"run.where: no puzzle has {where}; {field} is in {values.min():g}..{values.max():g}.")
+    return task.select(rows)
 
 
 def part_of(task: Task, rows: str | None) -> Task:

@@ -68,10 +68,12 @@ def caption(found: Comparison) -> str:
     facts = found.facts
     models = {row.model: row.parameters for row in found.rows}
     sized = "; ".join(f"{spec} ({count:,} parameters)" for spec, count in models.items())
+    plain = [row.strategy for row in found.rows if not row.strategy.startswith("fixed-depth:")]
+    strategies = f"; {', '.join(dict.fromkeys(plain))}" if plain else ""
     threads = f"{facts.threads} CPU thread{'s' * (facts.threads != 1)}"
     title = f"{found.title}. " if found.title else ""
     return (f"{title}{facts.puzzles:,} puzzles ({facts.task}), {facts.loops} loops, "
-            f"seed {facts.seed}; {sized}; {facts.device}, {threads}, {facts.dtype}"
+            f"seed {facts.seed}{strategies}; {sized}; {facts.device}, {threads}, {facts.dtype}"
             f"{', compiled' if facts.compiled else ''}, batches of {facts.batch_size}. Intervals are 95 %; differences "
             f"are paired by puzzle.")
 
