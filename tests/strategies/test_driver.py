@@ -194,6 +194,15 @@ def test_bad_input(scripted, play, make, batch):
         rule.run(model, {"inputs": torch.zeros(0, 1)}, lt.Standard())
     with pytest.raises(InvalidShape, match="ids must name the 2 samples"):
         rule.run(model, good, lt.Standard(), ids=[1, 2, 3])
+    for ids in ("ab", [0.5, 1], torch.zeros(2), torch.zeros(2, 1, dtype=torch.int64)):
+        with pytest.raises(InvalidType, match="ids must be whole numbers"):
+            rule.run(model, good, lt.Standard(), ids=ids)
+    for wrong in (None, torch.nn.Linear(2, 2), "trm:sudoku"):
+        for strategy in (rule, lt.Rollouts(rule, n=2)):
+            with pytest.raises(InvalidType, match=r"A strategy runs a LoopModel.*has no begin\(\)"):
+                strategy.run(wrong, good, lt.Standard())
+    with pytest.raises(InvalidType, match="a class"):
+        rule.run(type(model), good, lt.Standard())
     for seed in (-1, 1.5, True):
         with pytest.raises(InvalidValue, match=r"run\.seed"):
             rule.run(model, good, lt.Standard(), seed=seed)

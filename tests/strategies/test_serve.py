@@ -95,5 +95,10 @@ def test_bad_input(scripted):
         lt.serve_loop(lt.Rollouts(lt.FixedDepth(2), n=2), model, stream, lt.Standard(), batch_size=2)
     with pytest.raises(InvalidUse, match="batch_max"):
         lt.serve_loop(FPRMRule(batch_max=True), model, stream, lt.Standard(), batch_size=2)
+    with pytest.raises(InvalidType, match=r"has no begin\(\)"):
+        lt.serve_loop(lt.FixedDepth(2), None, stream, lt.Standard(), batch_size=2)
+    for wrong in (None, stream[0], "stream"):
+        with pytest.raises(InvalidType, match="serve_loop needs a stream, an iterable"):
+            lt.serve_loop(lt.FixedDepth(2), model, wrong, lt.Standard(), batch_size=2)
     with pytest.raises(InvalidType, match="stream of batches"):
         list(lt.serve_loop(lt.FixedDepth(2), model, [3], lt.Standard(), batch_size=2))

@@ -10,7 +10,7 @@ loop. Every sample stops after `rule.limit` loops at the latest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from looptaps.strategies.noise import check_state_name, draws_start, generator, 
 
 if TYPE_CHECKING:
     from looptaps.strategies.rule import StoppingRule
+
+
+_T = TypeVar("_T")
 
 
 class Fresh(NamedTuple):
@@ -208,11 +211,17 @@ def _replace(running: _Running, rows: list[int], started: _Running, control: Con
     """New samples in the places of finished ones: cheaper than compacting these away and appending the others."""
     new = started.tree._replace(memory=_fresh_memory(control, started.tree.carry))
     where = torch.tensor(rows, device=running.tree.tally.loops.device)
-    lists = [list(running.places), list(running.ids), list(running.generators)]
-    for old, fresh in zip(lists, (started.places, started.ids, started.generators), strict=True):
-        for row, value in zip(rows, fresh, strict=False):  # there are no generators without noise
-            old[row] = value
-    return _Running(trees.put(running.tree, where, new), *lists)
+    return _Running(
+        trees.put(running.tree, where, new),
+        _placed(running.places, rows, started.places),
+        _placed(running.ids, rows, started.ids),
+        _placed(running.generators, rows, started.generators) if running.generators else [],
+    )
+
+
+def _placed(old: list[_T], rows: list[int], new: list[_T]) -> list[_T]:
+    values = dict(zip(rows, new, strict=True))
+    return [values.get(row, value) for row, value in enumerate(old)]
 
 
 def _fill(

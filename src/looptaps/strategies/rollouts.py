@@ -15,7 +15,7 @@ from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, RolloutTable, Status
 from looptaps.strategies.driver import Kick, Once, drive, gather
-from looptaps.strategies.rule import StoppingRule, check_ids, check_seed, check_whole
+from looptaps.strategies.rule import StoppingRule, check_ids, check_model, check_seed, check_whole
 from looptaps.strategies.trace import RunTrace, TraceOption, recorder_for, stack_columns
 
 Where = Literal["z_L", "z_H"]
@@ -89,6 +89,7 @@ class Rollouts:
         Arguments as in every strategy; a trace is that of the rollout that was chosen.
         """
         control, ids, seed = as_control(control), check_ids(batch, ids), check_seed(seed)
+        check_model(model)
         self.inner.check(model)
         size = len(ids)
         together = 1 if self.sigma == 0 else max(1, min(self.n, self.max_rows // size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -68,11 +69,21 @@ class StoppingRule:
             trace: record what happens on the way; "loops" leaves the controller's decisions out.
         """
         control, ids = as_control(control), check_ids(batch, ids)
+        check_model(model)
         self.check(model)
         recorder = recorder_for(trace, len(ids))
         source = Once(batch, ids, [0] * len(ids))
         done = gather(drive(self, model, control, source, seed=check_seed(seed), recorder=recorder), len(ids))
         return done if recorder is None else recorder.attach(done)
+
+
+def check_model(model: Any) -> None:
+    """Raise where something cannot be driven at all."""
+    lacking = [name for name in ("begin", "advance", "readout") if not callable(getattr(model, name, None))]
+    if lacking or isinstance(model, type):
+        raise InvalidType(f"A strategy runs a LoopModel such as lt.load_model('trm', 'sudoku'), but got {model!r:.80}"
+                          f"{f', which has no {lacking[0]}()' if lacking else ', a class'}. "
+                          "Language models are controlled by lt.hf.attach, plain cores by lt.iterate.")
 
 
 def check_ids(batch: Any, ids: Any) -> list[int]:
@@ -83,7 +94,14 @@ def check_ids(batch: Any, ids: Any) -> list[int]:
                           f"{type(batch).__name__}{'' if inputs is None else ' with inputs of another kind'}.")
     if not len(inputs):
         raise InvalidShape("This batch holds no samples. Leave empty batches out.")
-    numbers = list(range(len(inputs))) if ids is None else [int(i) for i in ids]
+    if isinstance(ids, Tensor) and (ids.is_floating_point() or ids.ndim != 1):
+        raise InvalidType(f"ids must be whole numbers (B,), but are {ids.dtype} of shape {tuple(ids.shape)}. "
+                          "Use task.ids.")
+    try:
+        numbers = list(range(len(inputs))) if ids is None else [index(i) for i in ids]
+    except TypeError:
+        raise InvalidType(f"ids must be whole numbers, one for each sample, but are {ids!r:.80}. "
+                          "Use task.ids.") from None
     if len(numbers) != len(inputs):
         raise InvalidShape(f"ids must name the {len(inputs)} samples of the batch, but there are {len(numbers)}.")
     return numbers

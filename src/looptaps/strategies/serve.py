@@ -13,7 +13,7 @@ from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, View
 from looptaps.strategies.driver import Fresh, drive
-from looptaps.strategies.rule import StoppingRule, check_ids, check_seed, check_whole
+from looptaps.strategies.rule import StoppingRule, check_ids, check_model, check_seed, check_whole
 
 
 class Served(NamedTuple):
@@ -61,6 +61,10 @@ def serve_loop(
         raise InvalidUse("With batch_max a sample's end depends on its batch, and a stream has none. "
                          "Use batch_max=False.")
     check_whole("serve_loop", "batch_size", batch_size, 1, "Use 256, for instance.")
+    if not isinstance(stream, Iterable) or isinstance(stream, dict | str):
+        raise InvalidType("serve_loop needs a stream, an iterable of batches or of pairs (ids, batch), but got "
+                          f"{type(stream).__name__}. Wrap one batch in a list.")
+    check_model(model)
     strategy.check(model)
     done = drive(strategy, model, as_control(control), _Stream(stream), seed=check_seed(seed), capacity=batch_size,
                  recorder=None if watch is None else _Watch(watch))
