@@ -23,7 +23,8 @@ _NAMES = {
     **dict.fromkeys(("load_model",), "looptaps.models"),
     "BalancePenalty": "looptaps.train",
     **dict.fromkeys(
-        ("FixedDepth", "AdaptiveExit", "QExit", "FixedPoint", "Anderson", "Rollouts", "Result", "Status", "serve_loop"),
+        ("FixedDepth", "AdaptiveExit", "QExit", "FixedPoint", "FPRMRule", "Anderson", "Rollouts", "Result", "Status",
+         "serve_loop"),
         "looptaps.strategies",
     ),
 }
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         Anderson,
         FixedDepth,
         FixedPoint,
+        FPRMRule,
         QExit,
         Result,
         Rollouts,
@@ -72,6 +74,7 @@ __all__ = [
     "Control",
     "Controller",
     "Decision",
+    "FPRMRule",
     "FixedDepth",
     "FixedPoint",
     "QExit",

@@ -99,6 +99,17 @@ def test_public_names_resolve_and_unknown_ones_do_not():
         looptaps.TapsSGD  # noqa: B018
 
 
+def test_all_controllers_strategies_and_core_names_are_at_the_top():
+    from looptaps.specs import CONTROLLERS
+    from looptaps.strategies import STRATEGIES
+
+    registered = {registry[name].__name__ for registry in (CONTROLLERS, STRATEGIES) for name in registry
+                  if registry.target(name).startswith("looptaps.")}
+    others = {"Sample", "Token", "Segments", "Control", "Decision", "Stepper", "iterate", "Result", "Status",
+              "load_model", "spec", "spec_text", "BalancePenalty", "errors", "hf", "theory", "testing"}
+    assert registered | others <= set(looptaps.__all__)
+
+
 def test_every_error_is_also_the_builtin_that_a_caller_would_catch():
     own = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.LooptapsError)]
     assert len(own) >= 7
