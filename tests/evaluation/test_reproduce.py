@@ -1,0 +1,268 @@
+"""Recipes: complete, checked, resumable; our numbers beside the paper's; and the page says what the records say."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import looptaps as lt
+from looptaps.cli.main import app
+from looptaps.evaluation.recipe_record import read_record
+from looptaps.evaluation.recipes import ALSO, load_recipe, recipe_names
+from looptaps.evaluation.reproduce import Bench, pool, run_cell
+from looptaps.models import save_model
+from looptaps.models.trm import TRM, TRMConfig
+from looptaps.report.reproducing import page_text
+
+ROOT = Path(__file__).parents[2]
+RECIPES, RECORDS = ROOT / "recipes", ROOT / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("name", recipe_names(RECIPES))
+def test_every_recipe_is_complete(name):
+    recipe = load_recipe(name, RECIPES).recipe
+    for cell in recipe.cell:
+        full, small = cell.options(small=False), cell.options(small=True)
+        assert (full is None) == (not cell.run)
+        if small is not None:
+            assert small.model.count(":") == 1
+            assert "/" not in small.model, "the small version runs on bundled models"
+            puzzles = small.limit or int(small.task.partition(":n=")[2].partition(":")[0])
+            assert puzzles <= 1024
+            adaptive = any("taps" in text for text in small.controller)
+            assert small.constants or not adaptive, "the constants at the mean etas belong beside adaptive rules"
+        for place in cell.also:
+            found = ALSO.fullmatch(place)
+            other = load_recipe(found["recipe"], RECIPES).recipe
+            (there,) = [one for one in other.cell if one.name == found["cell"]]
+            for version in (False, True):
+                assert not there.left_out(version) or cell.left_out(version)
+
+
+def test_every_table_and_figure_with_numbers_of_the_paper_has_a_recipe():
+    """The labels of the paper, but those of its overview figure and of its protocol's description."""
+    labels = {label.strip() for name in recipe_names(RECIPES)
+              for label in load_recipe(name, RECIPES).recipe.paper.split(",")}
+    assert labels == {
+        "tab:inner-loop-main", "fig:difficulty-adaptive-compute", "fig:frequency_pareto", "tab:inner-outer-codesign",
+        "tab:ouro-huginn-task-specific", "tab:intermediate-loop", "fig:codesign_loss", "fig:codesign_lr",
+        "tab:codesign-training-recipe", "tab:taps-adaptive-exit", "tab:inner-outer-maze-codesign",
+        "fig:inner_outer_frequency_outer", "tab:fixed-point-efficiency", "tab:parallel-sampling",
+        "tab:ptrm-noise-location", "tab:ouro-task-specific", "tab:taps-acceleration-ablation", "fig:operator",
+    }  # fmt: skip
+
+
+def test_full_size_recipes_follow_the_papers_protocol():
+    cell = load_recipe("table-main", RECIPES).recipe.cell[0]
+    assert cell.subsets == 5
+    assert cell.options(small=False).loops == 32
+    maze = load_recipe("table-main", RECIPES).recipe.cell[1].options(small=False)
+    assert (maze.loops, maze.limit) == (16, None), "the full test set"
+    budgets = [cell.options(small=False).strategy for cell in load_recipe("table-parallel", RECIPES).recipe.cell]
+    assert budgets == [f"rollouts:n={n}" for n in (10, 25, 50, 100)]
+
+
+RECIPE = """
+title = "A table"
+paper = "tab:x"
+says = "Rules are better."
+notes = ["A note."]
+{views}
+
+[[cell]]
+name = "main"
+title = "Main"
+
+[cell.run]
+model = "{model}"
+task = "sudoku:generated:n=24:seed=1"
+controller = ["standard", "taps-gd@trm"]
+loops = 4
+batch_size = 8
+constants = true
+
+[cell.small]
+limit = 16
+
+[cell.numbers]
+"standard" = {{accuracy = 89.67, speedup = 1.0}}
+"taps-gd" = {{accuracy = 90.07, speedup = "N/R"}}
+"""
+SECOND = """
+title = "A figure"
+paper = "fig:y"
+says = "By difficulty."
+views = ["difficulty", "step-sizes"]
+
+[[cell]]
+name = "all"
+title = "All"
+also = ["table-x.main as in", "table-x.main/standard as unit"]
+"""
+OUTSIDE = """
+title = "Big"
+paper = "tab:z"
+says = "Bigger is better."
+[outside]
+reason = "needs a GPU"
+command = "taps-eval run"
+columns = ["policy", "MMLU"]
+rows = [["standard", 73.65], ["taps-gd", "N/R"]]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("recipes")
+    config = TRMConfig(vocab_size=11, seq_len=81, hidden_size=16, num_heads=2, puzzle_emb_ndim=0, mlp_t=True,
+                       pos_encodings="none", H_cycles=1, L_cycles=2, L_layers=1, token_inner=16, channel_inner=16)
+    save_model(TRM(config, torch.Generator().manual_seed(0)), where / "tiny")
+    (where / "table-x.toml").write_text(RECIPE.format(model=f"trm:{where}/tiny", views=""))
+    (where / "figure-y.toml").write_text(SECOND)
+    (where / "table-z.toml").write_text(OUTSIDE)
+    return where
+
+
+def call(folder, out, *words):
+    fixed = ["reproduce", "--recipes", str(folder), "--out", str(out), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*fixed, *words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output
+
+
+def test_it_runs_everything_puts_numbers_beside_each_other_and_goes_on(folder, tmp_path):
+    said = call(folder, tmp_path, "--small", "--all", "--record", str(tmp_path / "records"))
+    record = read_record(tmp_path / "records" / "small" / "table-x.json")
+    (table,) = record.tables
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["standard"]["paper, %"] == "89.67"
+    assert rows["taps-gd-trm"]["paper minus unit"] == "+0.40"
+    assert rows["taps-gd-trm"]["paper's speedup"] == "N/R"
+    assert rows["taps-gd-trm"]["minus constant at mean eta"].endswith("no difference")
+    assert "16 puzzles" in table.caption
+    assert "5,042 parameters" in table.caption
+    assert record.command == "looptaps reproduce table-x --small"
+    assert "Not run: needs a GPU." in said
+    assert "73.65" in said
+    figure = read_record(tmp_path / "records" / "small" / "figure-y.json")
+    assert [table.title for table in figure.tables] == ["All: by difficulty",
+                                                        "All: eta by loop, mean ± standard deviation over puzzles"]
+    assert {row[0] for row in figure.tables[0].rows} >= {"unit", "in-taps-gd-trm"}
+    samples = sorted(tmp_path.glob("small/*/*/*/samples.jsonl"))
+    assert len(samples) == 3, "the figure shows the table's runs and makes none"
+    before = [path.stat().st_mtime_ns for path in samples]
+    call(folder, tmp_path, "--small", "--all")
+    assert [path.stat().st_mtime_ns for path in samples] == before, "what is there is not run again"
+
+
+def test_the_page_says_what_the_records_say(folder, tmp_path):
+    call(folder, tmp_path, "--small", "--all", "--record", str(tmp_path / "records"))
+    without = page_text(folder, tmp_path / "nothing")
+    assert without.count("no record yet") == 2
+    text = page_text(folder, tmp_path / "records")
+    assert "no record yet" not in text
+    record = read_record(tmp_path / "records" / "small" / "table-x.json")
+    for row in record.tables[0].rows:
+        assert f"| {' | '.join(row)} |" in text
+    assert "0 of 1 rules significantly better and 0 worse" in text
+    assert "| not reproduced |" in text
+    assert "not run: needs a GPU" in text
+    values = json.loads((tmp_path / "records" / "small" / "table-x.json").read_text())
+    larger = values["comparisons"]["main"]
+    assert "Larger run beside it" not in text
+    (tmp_path / "records" / "big.json").write_text(json.dumps(larger))
+    other = tmp_path / "others"
+    other.mkdir()
+    (other / "table-x.toml").write_text((folder / "table-x.toml").read_text().replace(
+        'title = "Main"', 'title = "Main"\nrecorded = "big"'))
+    again = page_text(other, tmp_path / "records")
+    assert "Larger run beside it: Main" in again
+    assert "The recipe has been changed since." in again
+
+
+def test_the_documented_page_is_up_to_date():
+    """Each of its numbers comes from a record: it is what the records give, to the letter."""
+    expected = page_text(RECIPES, RECORDS)
+    page = ROOT / "docs" / "reproducing.md"
+    assert page.read_text(encoding="utf-8") == expected, (
+        "run: looptaps reproduce --record benchmarks/results --page docs/reproducing.md")
+
+
+def test_subsets_are_pooled(telling, tmp_path):
+    from looptaps.evaluation.runner import run
+    from looptaps.tasks import open_task
+
+    task = open_task("sudoku")
+    whole = run(telling, task.select(slice(0, 40)), lt.TapsGD(), out=tmp_path / "whole", loops=4)
+    parts = [run(telling, task.select(slice(a, a + 20)), lt.TapsGD(), out=tmp_path / str(a), loops=4) for a in (0, 20)]
+    both = pool(parts)
+    assert (both.correct == whole.correct).all()
+    assert both.mean_eta == pytest.approx(whole.mean_eta)
+    assert (both.ids == np.arange(40)).all()
+    assert both.meta["task"]["n"] == 40
+    assert len(both.meta["timing"]["batch_seconds"]) == 2
+    assert pool(parts[:1]) is parts[0]
+
+
+def test_the_full_version_runs_disjoint_subsets(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("looptaps.evaluation.reproduce.SUBSET", 12)
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    text = (folder / "table-x.toml").read_text().replace('title = "Main"', 'title = "Main"\nsubsets = 2')
+    (recipes / "table-x.toml").write_text(text)
+    found = load_recipe("table-x", recipes)
+    runs = run_cell(found, found.recipe.cell[0], Bench(recipes=recipes, out=tmp_path / "out", small=False))
+    assert len(runs["standard"]) == 24
+    files = sorted((tmp_path / "out").glob("table-x/main.*/standard/run.json"))
+    metas = [json.loads(path.read_text()) for path in files]
+    assert [meta["seed"] for meta in metas] == [0, 1]
+    assert [meta["task"]["spec"].split()[-1] for meta in metas] == ["[0:12]", "[12:24]"]
+    assert metas[0]["task"]["sha256"] != metas[1]["task"]["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "A table"', 'titel = "A table"', "Field required|titel"),
+        ('name = "main"', 'name = "main"\nlimt = 3', "cell.0.limt: Extra inputs"),
+        ("loops = 4", "lops = 4", "run.lops|lops"),
+        ("taps-gd@trm", "taps-dg@trm", "Did you mean 'taps-gd'"),
+        ('says = "Rules are better."', 'says = "x"\nviews = ["difficulti"]', "Did you mean 'difficulty'"),
+        ('title = "Main"', 'title = "Main"\nalso = ["table-x"]', "also of main must read"),
+        ('title = "Main"', 'title = "Main"\nsubsets = 0', "subsets of main must be at least 1"),
+        ("[[cell]]", '[outside]\nreason = "y"\n\n[[cell]]', "either cells to run or"),
+        ("title", "title = ", "is no recipe"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_the_place(folder, tmp_path, old, new, message):
+    (tmp_path / "table-x.toml").write_text((folder / "table-x.toml").read_text().replace(old, new, 1))
+    with pytest.raises(lt.errors.LooptapsError, match=message):
+        load_recipe("table-x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table-xx"], "Did you mean 'table-x'"),
+        (["--page", "x.md"], "needs --record"),
+        (["table-x", "--small", "--limit", "16", "--device", "cuda:9"], "unexpected|cannot be used here"),
+    ],
+)
+def test_wrong_words_are_one_sentence(folder, tmp_path, words, message):
+    with pytest.raises(lt.errors.LooptapsError, match=message):
+        call(folder, tmp_path, *words)
+
+
+def test_a_folder_without_recipes_is_named(tmp_path):
+    with pytest.raises(lt.errors.InvalidFile, match="name their folder with --recipes"):
+        call(tmp_path, tmp_path)
+
+
+def test_training_recipes_are_no_tables():
+    assert not [name for name in recipe_names(RECIPES) if name.startswith("train")]
+    assert all(tomllib.loads((RECIPES / f"{name}.toml").read_text()) for name in recipe_names(RECIPES))
