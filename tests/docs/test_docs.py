@@ -87,10 +87,10 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "index.html").exists()
 
 
-def test_readme_table_is_what_the_demo_prints() -> None:
+def test_the_toys_table_is_what_the_command_prints() -> None:
     from looptaps.cli.toy import COLUMNS, cells, lines
 
     table = [f"| {' | '.join(row)} |" for row in (COLUMNS, *map(cells, lines()))]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    missing = [row for row in table if row not in readme]
+    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8").splitlines()
+    missing = [row for row in table if row not in page]
     assert not missing, "\n".join(missing)
