@@ -86,7 +86,7 @@ def percent_change(differences: Any) -> dict[str, Any]:
 
 
 def write_record(name: str, measured: str, started: str, model: Any, *, model_name: str = FILE.removesuffix(".gguf"),
-                 **figures: Any) -> None:
+                 dtype: str = "float32", **figures: Any) -> None:
     """Write benchmarks/results/<name>.json: what was measured, how, on what, and the figures."""
     device = next(model.parameters()).device
     git = git_state()
@@ -102,7 +102,7 @@ def write_record(name: str, measured: str, started: str, model: Any, *, model_na
         "name": name,
         "measured": " ".join(measured.split()),
         "model": {"name": model_name, "parameters": facts["parameters"], "sha256": facts["sha256"],
-                  "dtype": "float32"},
+                  "dtype": dtype},
         "device": device_facts(device),
         "versions": {"looptaps": lt.__version__, **versions(device), **packages},
         "commit": git["commit"],
