@@ -1,58 +1,54 @@
-"""What a controller adds to a loop: TRM's outer loop with every rule against the unit step, interleaved.
+"""What a controller adds to a loop: one outer loop with every rule against the unit step, interleaved.
 
-    python benchmarks/controller_overhead.py [--width 128] [--batch 32] [--repeats 15] [--threads 1]
+Each repeat times an outer loop at the unit step and with the rule back to back, on the first batch of puzzles, and
+takes the ratio. Reported: the median of the ratios with their quartiles, and the mean with its interval. Times
+themselves depend on the machine and on what else it runs.
 
-Prints, per rule, the median over repeats of (time with the rule / time at the unit step), each pair timed back to
-back, with the quartiles. Times themselves depend on the machine and on what else it runs.
+    python benchmarks/controller_overhead.py                        # a short run
+    python benchmarks/controller_overhead.py --full --device cuda   # the record
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
+from functools import partial
+from typing import Any
 
 import torch
+from common.record import average, write_record
+from common.setting import open_setting, parser, timed
 
 import looptaps as lt
-from looptaps.models.trm import TRM, TRMConfig
+from looptaps.evaluation.provenance import now
 
-RULES = ["constant:eta=0.9", "taps-gd", "taps-sign", "taps-momentum", "taps-rmsprop", "taps-adam", "taps-bb"]
+RULES = ("constant:eta=0.9", "taps-gd", "taps-sign", "taps-momentum", "taps-rmsprop", "taps-adam", "taps-bb")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("width", 128), ("batch", 32), ("repeats", 15), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    config = TRMConfig(
-        vocab_size=11, seq_len=81, hidden_size=options.width, num_heads=4, puzzle_emb_ndim=0, mlp_t=True,
-        pos_encodings="none", H_cycles=3, L_cycles=6, state_dtype="float32",
-    )
-    generator = torch.Generator().manual_seed(0)
-    model = TRM(config, generator)
-    batch = {"inputs": torch.randint(1, 11, (options.batch, 81), generator=generator)}
-    print(f"TRM, width {options.width}, batch {options.batch}, {options.threads} thread(s), loops of 18 updates")
+    options = parser("controller_overhead", __doc__, limit=16, full=256, batch_size=256)
+    options.add_argument("--repeats", type=int, help="of each rule (default 5; --full 41)")
+    setting = open_setting(options.parse_args())
+    given, started = setting.options, now()
+    repeats = max(given.repeats or (41 if given.full else 5), 2)
+    model, device, batch = setting.model, setting.device, setting.batches[0].batch
+    unit = lt.Control(lt.Standard())
+    table: dict[str, Any] = {}
     print(f"{'rule':<20}{'median':>8}   quartiles")
     with torch.inference_mode():
         carry = model.begin(batch)
-        unit = lt.Control(lt.Standard())
         for text in RULES:
             control, ratios = lt.Control(lt.spec(text)), []
             memory = model.advance(carry, control)[1]
-            for _ in range(options.repeats):
-                base = _seconds(lambda: model.advance(carry, unit))
-                ruled = _seconds(lambda c=control, m=memory: model.advance(carry, c, m))
-                ratios.append(ruled / base)
+            for repeat in range(repeats + 1):
+                base = timed(device, partial(model.advance, carry, unit))[1]
+                ruled = timed(device, partial(model.advance, carry, control, memory))[1]
+                if repeat:  # the first one warms up
+                    ratios.append(ruled / base)
             low, median, high = statistics.quantiles(ratios, n=4)
-            print(f"{text:<20}{median:>8.3f}   {low:.3f} to {high:.3f}")
-
-
-def _seconds(call) -> float:  # type: ignore[no-untyped-def]
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
+            table[text] = {"median": round(median, 4), "quartiles": [round(low, 4), round(high, 4)], **average(ratios)}
+            print(f"{text:<20}{median:>8.3f}   {low:.3f} to {high:.3f}", flush=True)
+    write_record(setting, __doc__.partition("\n\n")[2].partition("\n\n")[0], started, repeats=repeats,
+                 rows=len(batch["inputs"]), seconds_of_the_unit_step=table)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,9 @@ def needed(target: NDArray[np.bool_], found: Run, resamples: int) -> dict[str, A
     updates = float(crossing(rows)[0])
     if not np.isfinite(updates):
         return {"reached": False}
-    drawn = stats.bootstrap((rows,), crossing, n_resamples=resamples, method="percentile", batch=50,
-                            vectorized=True, rng=np.random.default_rng(0)).bootstrap_distribution
+    with np.errstate(invalid="ignore"):  # scipy also takes a standard deviation, which inf has none of
+        drawn = stats.bootstrap((rows,), crossing, n_resamples=resamples, method="percentile", batch=50,
+                                vectorized=True, rng=np.random.default_rng(0)).bootstrap_distribution
     low, high = np.quantile(np.asarray(drawn), [0.025, 0.975], method="inverted_cdf")
     first = int((found.correct.mean(0) >= target.mean() - 1e-12).argmax())
     return {"reached": True, "mean": round(updates, 1), "budget": int(found.spent[:, first].max()),
