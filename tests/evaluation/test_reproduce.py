@@ -179,7 +179,7 @@ def test_the_page_says_what_the_records_say(folder, tmp_path):
     other = tmp_path / "others"
     other.mkdir()
     (other / "table-x.toml").write_text((folder / "table-x.toml").read_text().replace(
-        'title = "Main"', 'title = "Main"\nrecorded = "big"'))
+        'title = "Main"', 'title = "Main"\nrecorded = ["big"]'))
     again = page_text(other, tmp_path / "records")
     assert "Larger run beside it: Main" in again
     assert "The recipe has been changed since." in again

@@ -6,7 +6,7 @@ One TOML file for each table or figure:
     [outside]            for what this package does not run by itself: reason, command, columns, rows
     [[cell]]             one comparison: name, title, numbers (the paper's), subsets (of 10,000 rows each);
                          label (put before its runs' names); also (runs of other cells: "table-main.sudoku as inner",
-                         "table-main.sudoku/standard as unit"); recorded (a larger run to show beside it)
+                         "table-main.sudoku/standard as unit"); recorded (larger runs to show beside it)
     [cell.run]           the fields of `looptaps run`
     [cell.small]         fields that replace those in the small version; `skip = true` leaves the cell out of it
 """
@@ -53,7 +53,7 @@ class Cell(_Strict):
     subsets: int = 1
     also: tuple[str, ...] = ()
     label: str = ""
-    recorded: str = ""
+    recorded: tuple[str, ...] = ()
     numbers: dict[str, dict[str, Number]] = Field(default_factory=dict)
 
     def options(self, small: bool) -> RunOptions | None:

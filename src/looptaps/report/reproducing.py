@@ -46,8 +46,8 @@ def page_text(recipes: Path, records: Path) -> str:
     found = [load_recipe(name, recipes) for name in recipe_names(recipes)]
     made = {one.name: read_record(path) for one in found
             if (path := records / "small" / f"{one.name}.json").exists()}
-    heads = ("recipe", "the paper says", "our small run", "status", "commit")
-    summary = md_table(heads, [_row(one, made.get(one.name)) for one in found])
+    heads = ("recipe", "the paper says", "our small run", "status", "commit", "larger runs")
+    summary = md_table(heads, [(*_row(one, made.get(one.name)), _larger(one, records)) for one in found])
     sections = [_section(one, made.get(one.name), records) for one in found]
     return INTRO + summary + "\n" + "\n".join(sections)
 
@@ -66,6 +66,15 @@ def _row(found: Found, record: RecipeRecord | None) -> tuple[str, ...]:
     status = words[0] if len(words) == 1 else "; ".join(f"{title}: {word}" for title, _, word in told) or "shown"
     commit = (record.commit or "unknown")[:10] + (" with changes" if record.changed else "")
     return name, recipe.says, shows, status, commit
+
+
+def _larger(found: Found, records: Path) -> str:
+    told = []
+    for name in [name for cell in found.recipe.cell for name in cell.recorded]:
+        larger = recorded(name, records)
+        if larger is not None:
+            told.append(f"{larger.title or name}: {' '.join(outcome(larger))}.")
+    return " ".join(told)
 
 
 def outcome(found: Comparison) -> tuple[str, str]:
@@ -112,17 +121,18 @@ def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
             if cell.run and cell.name in record.comparisons:
                 lines += [f"{cell.title}: {verdict(record.comparisons[cell.name])}", ""]
     for cell in recipe.cell:
-        larger = recorded(cell.recorded, records)
-        if larger is not None:
-            lines += [f"### Larger run beside it: {cell.title}", "",
-                      md_table(columns(larger), [cells(larger, row) for row in larger.rows]), caption(larger), "",
-                      verdict(larger), ""]
+        for name in cell.recorded:
+            larger = recorded(name, records)
+            if larger is not None:
+                lines += [f"### Larger run beside it: {larger.title or cell.title}", "",
+                          md_table(columns(larger), [cells(larger, row) for row in larger.rows]), caption(larger), "",
+                          verdict(larger), ""]
     return "\n".join(lines)
 
 
 def recorded(name: str, records: Path) -> Comparison | None:
     """The larger run of that name: in the records' folder, or in the package; None if there is none."""
     path = records / f"{name}.json"
-    if name and path.exists():
+    if path.exists():
         return read_comparison(path)
     return shipped(name) if name in shipped_names() else None

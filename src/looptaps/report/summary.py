@@ -6,7 +6,7 @@ import math
 from statistics import median
 
 from looptaps.evaluation.comparison import Comparison, Pair, Row
-from looptaps.report.words import listed, percent
+from looptaps.report.words import crossing, listed, percent
 
 
 def verdict(found: Comparison) -> str:
@@ -18,7 +18,7 @@ def verdict(found: Comparison) -> str:
     others = found.rows[1:]
     rules = [row for row in others if row.kind == "rule"] or list(others)
     if rules:
-        said += [_against_base(found, rules), *_against_constants(found, rules), _clock(rules, base)]
+        said += [_against_base(found, rules), *_against_constants(found, rules), _clock(rules, base, found.facts.loops)]
     return " ".join(said)
 
 
@@ -58,15 +58,18 @@ def _against_constants(found: Comparison, rules: list[Row]) -> list[str]:
     return said
 
 
-def _clock(rules: list[Row], base: Row) -> str:
-    reached = [row for row in rules if row.matched.speedup is not None]
+def _clock(rules: list[Row], base: Row, loops: int) -> str:
     own = base.matched.speedup
-    if own is None and base.matched.ratio is not None:
+    if base.matched.loop is None:
         return f"{base.name} solves nothing, so there is no accuracy to reach."
-    if own is None or not any(row.matched.ratio is not None for row in rules):
-        return "Their times may not be compared."
-    if not reached:
+    there = [row for row in rules if row.matched.loop is not None]
+    if not there:
         return f"None reaches the final accuracy of {base.name}, so there is no speedup (N/R)."
+    reached = [row for row in there if row.matched.speedup is not None]
+    if own is None or not reached:
+        first = min(there, key=lambda row: row.matched.loop or 0)
+        return (f"{first.name} is as accurate as {base.name} at its end after loop {crossing(first.matched)} of "
+                f"{loops}, {base.name} itself after {crossing(base.matched)}; their times may not be compared.")
     best = max(reached, key=lambda row: row.matched.speedup or 0.0)
     said = (f"At that accuracy {best.name} is the fastest, {best.matched.speedup:.2f} times as fast as all loops of "
             f"{base.name}, which itself is there {own:.2f} times as fast.")
