@@ -16,12 +16,14 @@ _NAMES = {
     **dict.fromkeys(("OuroConfig", "OuroForCausalLM", "OuroModel"), "looptaps.hf.ouro"),
     "HuginnConfig": "looptaps.hf.huginn_config",
     "HuginnForCausalLM": "looptaps.hf.huginn",
+    "load_tiny_ouro": "looptaps.hf.bundled",
     "register": "looptaps.hf.auto",
 }
 
 if TYPE_CHECKING:
     from looptaps.hf.attachment import Handle, attach
     from looptaps.hf.auto import register
+    from looptaps.hf.bundled import load_tiny_ouro
     from looptaps.hf.huginn import HuginnForCausalLM
     from looptaps.hf.huginn_config import HuginnConfig
     from looptaps.hf.ouro import OuroConfig, OuroForCausalLM, OuroModel
@@ -36,6 +38,7 @@ __all__ = [
     "OuroForCausalLM",
     "OuroModel",
     "attach",
+    "load_tiny_ouro",
     "register",
 ]
 
