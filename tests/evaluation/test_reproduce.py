@@ -153,6 +153,7 @@ def test_it_runs_everything_puts_numbers_beside_each_other_and_goes_on(folder, t
     assert [table.title for table in figure.tables] == ["All: by difficulty",
                                                         "All: eta by loop, mean ± standard deviation over puzzles"]
     assert {row[0] for row in figure.tables[0].rows} >= {"unit", "in-taps-gd-trm"}
+    assert sum(int(row[2]) for row in figure.tables[0].rows if row[0] == "unit") == 16, "every puzzle is in one range"
     samples = sorted(tmp_path.glob("small/*/*/*/samples.jsonl"))
     assert len(samples) == 3, "the figure shows the table's runs and makes none"
     before = [path.stat().st_mtime_ns for path in samples]

@@ -73,7 +73,8 @@ def _larger(found: Found, records: Path) -> str:
     for name in [name for cell in found.recipe.cell for name in cell.recorded]:
         larger = recorded(name, records)
         if larger is not None:
-            told.append(f"{larger.title or name}: {' '.join(outcome(larger))}.")
+            text, status = outcome(larger)
+            told.append(f"{larger.title or name}: {text[:-1]} ({status}).")
     return " ".join(told)
 
 
