@@ -84,7 +84,7 @@ def difficulty_view(cell: Cell, found: Comparison, runs: Mapping[str, Run], resu
         run = runs[row.name]
         for group in by_difficulty(run.difficulty[field], run.final, run.updates):
             quarters = group.quartiles
-            rows.append((row.name, f"{group.low:g} to {group.high:g}", f"{group.count}", share(group.accuracy),
+            rows.append((row.name, f"{group.low:g} to {group.high:g}", f"{group.puzzles}", share(group.accuracy),
                          f"{group.updates.value:,.0f}", f"{quarters[1]:,.0f} [{quarters[0]:,.0f}, {quarters[2]:,.0f}]"))
     return TextTable(title=f"{cell.title}: by difficulty", caption=caption(found), rows=tuple(rows),
                      columns=("policy", field, "puzzles", "ours, % [95 %]", "mean updates", "median [quartiles]"))
