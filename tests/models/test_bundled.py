@@ -9,6 +9,7 @@ import pytest
 
 import looptaps as lt
 from looptaps.models import bundled_models
+from looptaps.models.bundled import card_line
 from looptaps.tasks import MazeTask, SudokuTask
 from looptaps.train.recipe import load_recipe
 
@@ -49,3 +50,9 @@ def test_a_bundled_model_solves_puzzles_it_never_saw(name, task, loops, least):
     (_, batch), = task.batches(len(task))
     answer = lt.FixedDepth(loops).run(model, batch, lt.Control(lt.Standard())).output
     assert (answer == batch["labels"]).all(1).double().mean() >= least
+
+
+def test_cards_say_what_a_model_is_for_in_one_sentence():
+    for name in RECIPES:
+        assert re.match(r"\w+ with [\d,]+ parameters for (9x9 Sudoku|14x14 mazes), trained by", card_line(name))
+    assert card_line("trm:none") == ""

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import looptaps as lt
 from looptaps.errors import InvalidFile, InvalidValue, UnknownName
-from looptaps.models import checkpoints
+from looptaps.models import bundled, checkpoints
 
 DATA = Path(__file__).parents[1] / "data" / "parity"
 
@@ -237,15 +237,28 @@ def test_our_files_of_the_wrong_kind_or_make_are_refused(make, tmp_path):
 
 
 def test_bundled_models_load_by_name(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "_assets", lambda: tmp_path)
+    monkeypatch.setattr(bundled, "assets", lambda: tmp_path)
     checkpoints.save_model(make("trm"), tmp_path / "trm-sudoku-4x4.safetensors")
-    assert checkpoints.bundled_models() == ["trm:sudoku-4x4"]
+    assert bundled.bundled_models() == ["trm:sudoku-4x4"]
     assert lt.load_model("trm", "sudoku-4x4").config == lt.load_model("trm:sudoku-4x4").config == make("trm").config
     with pytest.raises(InvalidFile, match="Bundled models: trm:sudoku-4x4"):
         lt.load_model("trm", "maze")
 
 
-def test_listing_models_loads_no_torch():
-    code = "import sys, looptaps as lt; print(list(lt.models.MODELS)); assert 'torch' not in sys.modules"
+def test_a_folder_of_the_same_name_does_not_hide_a_bundled_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sudoku").mkdir()  # `looptaps data build sudoku sudoku` makes one
+    assert lt.load_model("trm:sudoku").config.seq_len == 81
+    for path in ("./sudoku", Path("sudoku")):
+        with pytest.raises(InvalidFile, match=r"folder without config\.json"):
+            lt.load_model("trm", path)
+
+
+@pytest.mark.parametrize(("call", "shown"), [
+    ("list(lt.models.MODELS)", "['fprm', 'hrm', 'looped', 'trm']"),
+    ("lt.models.bundled_models()", "['fprm:sudoku', 'looped:sudoku', 'trm:maze', 'trm:sudoku']"),
+])
+def test_listing_models_loads_no_torch(call, shown):
+    code = f"import sys, looptaps as lt; print({call}); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['fprm', 'hrm', 'looped', 'trm']"
+    assert done.stdout.strip() == shown

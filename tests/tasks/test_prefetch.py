@@ -30,7 +30,8 @@ def test_same_samples_and_states(make, block):
     plain, ahead = make(), Prefetched(make(), block)
     for n in SIZES:
         want, have = plain.take(n), ahead.take(n)
-        assert all(torch.equal(want[key], have[key]) for key in want) and set(want) == set(have)
+        assert all(torch.equal(want[key], have[key]) for key in want)
+        assert set(want) == set(have)
         assert ahead.position == plain.position
         assert ahead.state_dict() == plain.state_dict()
 

@@ -1,4 +1,4 @@
-"""Training works: a minute or so on 6x6 Sudoku, and more loops solve more puzzles."""
+"""Training works: half a minute on 6x6 Sudoku, and more loops solve more puzzles."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ log_every = 100
 
 [model]
 kind = "trm"
-config = {hidden_size = 96, num_heads = 4, puzzle_emb_ndim = 0, pos_encodings = "none", mlp_t = true, \
-token_inner = 72, channel_inner = 192, H_cycles = 1, L_cycles = 3, state_dtype = "float32"}
+config = {hidden_size = 64, num_heads = 4, puzzle_emb_ndim = 0, pos_encodings = "none", mlp_t = true, \
+token_inner = 72, channel_inner = 128, H_cycles = 1, L_cycles = 3, state_dtype = "float32"}
 
 [data]
 options = {box = [2, 3]}
 extra = 12
 
 [optimizer]
-lr = 2e-3
+lr = 4e-3
 ema = 0.98
 
 [schedule]
-steps = 1000
+steps = 800
 warmup = 30
 kind = "constant"
 decay_from = 0.6
@@ -47,7 +47,7 @@ loops = [1]
 
 
 @pytest.mark.slow
-def test_a_minute_of_training_solves_puzzles_and_more_loops_solve_more(tmp_path: Path) -> None:
+def test_half_a_minute_of_training_solves_puzzles_and_more_loops_solve_more(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,6 +58,6 @@ def test_a_minute_of_training_solves_puzzles_and_more_loops_solve_more(tmp_path:
         exact = exact_by_loop(model, task, lt.Control(lt.Standard()), (1, 16), 64, torch.device("cpu"))
     finally:
         torch.set_num_threads(threads)
-    # Reached when this was written: 43 % and 92 %.
-    assert exact[16] > 0.6
-    assert exact[16] > exact[1] + 0.2
+    # Reached when this was written: 26 % and 77 %.
+    assert exact[16] > 0.5
+    assert exact[16] > exact[1] + 0.25

@@ -18,6 +18,7 @@ from looptaps.errors import InvalidValue
 from looptaps.tasks import SudokuStream, SudokuStreamConfig
 from looptaps.train import Trainer, parse_recipe
 from looptaps.train.carry import StepOutput, empty_slots, refill, settle
+from looptaps.train.exporting import export
 from looptaps.train.recipe import HaltingRecipe
 from looptaps.train.validation import averaged_weights
 
@@ -84,6 +85,7 @@ def test_a_sample_with_nan_does_not_poison_the_run(tmp_path: Path, tiny_text: st
     assert all(p.isfinite().all() for p in [*trainer.model.parameters(), *trainer.ema.parameters()])
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_run_that_diverges_stops_with_a_sentence(tmp_path: Path, tiny_text: str) -> None:
     trainer = Trainer(parse_recipe(tiny_text), tmp_path / "run")
     with torch.no_grad():
@@ -92,6 +94,24 @@ def test_a_run_that_diverges_stops_with_a_sentence(tmp_path: Path, tiny_text: st
         trainer.train_step()
     with pytest.raises(InvalidValue, match=r"Training diverged: 10 steps in a row.*Lower optimizer.lr"):
         trainer.train_step()
+
+
+def test_the_schedule_begins_with_the_first_step_that_is_taken(tmp_path: Path, tiny_text: str) -> None:
+    trainer = Trainer(parse_recipe(tiny_text), tmp_path / "run")
+    rates = []
+    for step in range(4):
+        weight = trainer.model.lm_head.weight
+        own = weight.detach().clone()
+        with torch.no_grad():
+            weight.fill_(torch.nan if step < 2 else 0.1)
+        rates.append(trainer.scheduler.get_last_lr()[0])
+        trainer.train_step()
+        if step < 2:
+            with torch.no_grad():
+                weight.copy_(own)
+    assert trainer.skipped == 2
+    assert rates[:3] == [3e-3 / 5] * 3  # warmup over 5 steps
+    assert rates[3] > rates[2]
 
 
 def test_averaged_weights_are_lent_and_given_back_bit_for_bit(tmp_path: Path, tiny_text: str) -> None:
@@ -146,11 +166,36 @@ def test_the_export_is_the_averaged_model_with_its_story(tmp_path: Path, tiny_te
     mean = dict(trainer.ema.module.named_parameters())
     assert all(torch.equal(p, mean[name]) for name, p in model.named_parameters())
     card = (out / "README.md").read_text()
-    assert hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest() in card
+    assert f"`model.safetensors` sha256 {hashlib.sha256((out / 'model.safetensors').read_bytes()).hexdigest()}" in card
+    assert re.search(r"^TRM with [\d,]+ parameters for 4x4 Sudoku, trained by", card, re.MULTILINE)
+    assert "From step 0, with generated puzzles alone:" in card
     assert "seed 0" in card
     assert "generated @4" in card
     assert '"hidden_size": 32' in card
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"last.pt", "curve.jsonl", "log.jsonl", "run.json"}
+
+
+def test_one_file_is_exported_with_a_card_that_names_it(tmp_path: Path, tiny_text: str) -> None:
+    trainer = Trainer(parse_recipe(tiny_text), tmp_path / "run")
+    trainer.run()
+    out = export(tmp_path / "run", tmp_path / "mine.safetensors")
+    sha256 = hashlib.sha256(out.read_bytes()).hexdigest()
+    assert f"`mine.safetensors` sha256 {sha256}" in out.with_suffix(".md").read_text()
+    assert lt.load_model("trm", out).config == trainer.model.config
+
+
+def test_tensorboard_gets_losses_and_accuracy_by_loop(tmp_path: Path, tiny_text: str) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    text = tiny_text.replace('tracker = "none"\n', "")  # it is the default
+    assert parse_recipe(text).tracker == "tensorboard"
+    Trainer(parse_recipe(text), tmp_path / "run").run()
+    events = EventAccumulator(str(tmp_path / "run" / "tiny")).Reload()
+    assert {"train/loss", "train/exact", "train/lr", "exact/generated/loop1", "exact/generated/loop4"} <= set(
+        events.Tags()["scalars"]
+    )
+    logged = {line["step"]: line["loss"] for line in map(json.loads, (tmp_path / "run" / "log.jsonl").open())}
+    assert {e.step: e.value for e in events.Scalars("train/loss")} == pytest.approx(logged)
 
 
 def test_without_a_terminal_there_is_one_line_per_interval(tmp_path: Path, tiny_text: str) -> None:

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
+
+from looptaps.errors import InvalidFile, InvalidUse
 
 app = typer.Typer(add_completion=False)
 
 
+class Posed(NamedTuple):
+    """A puzzle that has an answer: `show` draws what a model says, `fault` tells why that is wrong (None: right)."""
+
+    tokens: Any
+    answer: Any
+    show: Callable[[Any], str]
+    fault: Callable[[Any], str | None]
+
+
 @app.command()
 def solve(
-    puzzle: Annotated[str, typer.Argument(help='81 characters such as "53..7....", a file, or - for standard input.')],
-    model: Annotated[str, typer.Option(help="A bundled model, or a kind and a path: trm:my/model.")] = "trm:sudoku",
+    puzzle: Annotated[
+        str, typer.Argument(help='81 characters such as "53..7....", a file (a Sudoku, or a maze drawn with # S G), '
+                                 "or - for standard input.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(help="A bundled model, or a kind and a path: trm:my/model. [default: trm:sudoku or trm:maze]"),
+    ] = None,
     controller: Annotated[str, typer.Option(help="A controller's spec, such as taps-gd@blocks.")] = "standard",
     loops: Annotated[int, typer.Option(help="Outer loops at most.", min=4)] = 64,
 ) -> None:
-    """Solve a Sudoku with a model. Exit code 0: solved; 1: the model's answer is wrong; 2: the input is."""
+    """Solve a Sudoku or a maze with a model. Exit code 0: solved; 1: the model's answer is wrong; 2: the input is."""
     import torch
     from rich.console import Console
 
@@ -26,21 +46,19 @@ def solve(
     from looptaps.specs import spec
     from looptaps.strategies import AdaptiveExit
     from looptaps.tasks.base import make_batch
-    from looptaps.tasks.board import answer_fault, format_board, parse_board, solve_board, to_board, to_tokens
 
-    board = parse_board(_text(puzzle))
-    right, _ = solve_board(board)  # says so where there is no solution, or more than one
-    tokens = to_tokens(board)[None]
-    batch = make_batch(tokens, to_tokens(right)[None])
-    result = AdaptiveExit(max_loops=loops).run(load_model(model), batch, spec(controller))
-    shown = result.output[0].to(torch.int64).numpy()
+    text = _text(puzzle)
+    is_maze = "#" in text or {"S", "G"} <= set(text)
+    name = model or ("trm:maze" if is_maze else "trm:sudoku")
+    solver = load_model(name)
+    posed = (_maze if is_maze else _sudoku)(text, name, solver.config)
+    batch = make_batch(posed.tokens[None], posed.answer[None])
+    result = AdaptiveExit(max_loops=loops).run(solver, batch, spec(controller))
+    given = result.output[0].to(torch.int64).numpy()
+    typer.echo(posed.show(given))
     console = Console(highlight=False)
-    legal = bool(((shown >= 1) & (shown <= 10)).all())
-    answer = to_board(shown) if legal else None
-    if answer is not None:
-        console.print(format_board(answer))
-    fault = "it holds something other than digits" if answer is None else answer_fault(board, answer)
     ran = f"{int(result.loops[0])} loops, {int(result.updates[0])} layer applications; {result.messages()[0]}"
+    fault = posed.fault(given)
     if fault is None:
         console.print(f"\n[green]Solved[/] in {ran}.")
         return
@@ -49,8 +67,54 @@ def solve(
 
 
 def _text(puzzle: str) -> str:
-    if puzzle == "-":
-        return sys.stdin.read()
-    path = Path(puzzle)
-    # A board is text too, and no file has its name.
-    return path.read_text(encoding="utf-8") if len(puzzle) < 256 and path.is_file() else puzzle
+    name = "standard input" if puzzle == "-" else puzzle
+    try:
+        if puzzle == "-":
+            return sys.stdin.read()
+        # A board is text too, and no file has its name.
+        path = Path(puzzle)
+        if len(puzzle) < 256 and path.is_file():
+            return path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidFile(f"{name} cannot be read as text ({error}). Give a puzzle's characters.") from error
+    if len(puzzle) < 256 and path.is_dir():
+        raise InvalidFile(f"{puzzle} is a folder. Give a file with one puzzle.")
+    if re.fullmatch(r".*[/\\].*|\S*[A-Za-z]\S*\.[A-Za-z]{2,5}", puzzle):
+        raise InvalidFile(f"There is no file {puzzle}. Give the puzzle's characters, a file, or - for standard input.")
+    return puzzle
+
+
+def _sudoku(text: str, name: str, config: Any) -> Posed:
+    from looptaps.tasks.board import answer_fault, format_board, parse_board, shape_of, solve_board, to_board, to_tokens
+
+    sizes = {(n * n, n + 2): n for n in (4, 6, 8, 9, 12, 16)}
+    cells = config.seq_len or (config.vocab_size - 2) ** 2
+    if (cells, config.vocab_size) not in sizes:
+        raise InvalidUse(f"{name} is no model of Sudokus: it works on {cells} cells of {config.vocab_size} tokens. "
+                         "Leave --model out for trm:sudoku.")
+    box, digits = shape_of(cells), sizes[cells, config.vocab_size]
+    board = parse_board(text, box=box)
+    right, _ = solve_board(board, box=box)  # says so where there is no solution, or more than one
+
+    def fault(tokens: Any) -> str | None:
+        if (tokens > digits + 1).any():
+            return "it holds something other than digits"
+        return answer_fault(board, to_board(tokens), box=box)
+
+    return Posed(to_tokens(board), to_tokens(right), lambda tokens: format_board(to_board(tokens), box=box), fault)
+
+
+def _maze(text: str, name: str, config: Any) -> Posed:
+    from looptaps.tasks.maze import VOCAB, maze_fault, maze_size, maze_text, parse_maze, solve_maze
+
+    if config.vocab_size != VOCAB:
+        raise InvalidUse(f"{name} is no model of mazes: it has {config.vocab_size} tokens, and mazes have {VOCAB}. "
+                         "Leave --model out for trm:maze.")
+    maze = parse_maze(text)
+    side = maze_size(len(maze))
+    if config.seq_len not in (None, len(maze)):
+        own = maze_size(config.seq_len)
+        raise InvalidUse(f"{name} solves mazes of {own} x {own} cells, but this one has {side} x {side}. "
+                         "Give --model one that was trained on such mazes.")
+    right, _ = solve_maze(maze)  # says so where there is no way
+    return Posed(maze, right, maze_text, partial(maze_fault, maze))

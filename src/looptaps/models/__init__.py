@@ -24,12 +24,14 @@ _NAMES = {
     **dict.fromkeys(("LoopedTransformer", "LoopedConfig"), "looped"),
     **dict.fromkeys(("Carry", "TwoLevelModel"), "levels"),
     **dict.fromkeys(("Heads",), "base"),
-    **dict.fromkeys(("bundled_models", "load_model", "save_model"), "checkpoints"),
+    "bundled_models": "bundled",
+    **dict.fromkeys(("load_model", "save_model"), "checkpoints"),
 }
 
 if TYPE_CHECKING:
     from looptaps.models.base import Heads
-    from looptaps.models.checkpoints import bundled_models, load_model, save_model
+    from looptaps.models.bundled import bundled_models
+    from looptaps.models.checkpoints import load_model, save_model
     from looptaps.models.fprm import FPRM, FPRMConfig
     from looptaps.models.hrm import HRM, HRMConfig
     from looptaps.models.levels import Carry, TwoLevelModel

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from looptaps.errors import InvalidFile, InvalidValue
 from looptaps.models import MODELS
+from looptaps.models.bundled import bundled_file, bundled_models
 from looptaps.models.hub import (
     CONFIG_NAME,
     METADATA_KEY,
@@ -37,7 +37,8 @@ def load_model(
     Args:
         kind: `trm`, `hrm`, `fprm`, `looped`, or a registered kind.
         path: a released file with `all_config.yaml` beside it; a folder or `.safetensors` file of ours; or the name
-            of a bundled model. `load_model("trm:sudoku")` is `load_model("trm", "sudoku")`.
+            of a bundled model, which comes first (`./sudoku` is a path). `load_model("trm:sudoku")` is
+            `load_model("trm", "sudoku")`.
         seq_len, vocab_size, num_puzzle_identifiers: sizes of the data; read from the weights where left out, and
             compared with them where given. A model with attention and rotary positions accepts any length unless
             seq_len is given.
@@ -54,13 +55,12 @@ def load_model(
     for field, value in given.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidValue(f"load_model: {field} must be a whole number >= 1 or left out, but is {value!r}.")
-    where = Path(path)
+    # A name of ours means our model, whatever lies in the working folder; ./name or a Path is a path.
+    bundled = bundled_file(kind, path) if isinstance(path, str) else None
+    where = bundled if bundled is not None and bundled.is_file() else Path(path)
     if not where.exists():
-        bundled = _assets() / f"{kind}-{path}.safetensors"
-        if not bundled.is_file():
-            raise InvalidFile(f"{path} is no file or folder, and no bundled model of kind {kind!r} has that name. "
-                              f"{_bundled_list()}")
-        where = bundled
+        raise InvalidFile(f"{path} is no file or folder, and no bundled model of kind {kind!r} has that name. "
+                          f"{_bundled_list()}")
     return _load(cls, where, given)
 
 
@@ -80,16 +80,6 @@ def save_model(model: SavedModel, path: str | Path, *, card: str | None = None) 
     else:
         write_folder(model, path, card)
     return path
-
-
-def bundled_models() -> list[str]:
-    """The models in the package, as `kind:name`."""
-    names = (file.stem.partition("-") for file in _assets().glob("*.safetensors"))
-    return sorted(f"{kind}:{name}" for kind, _, name in names if kind in MODELS and name)
-
-
-def _assets() -> Path:
-    return Path(str(files("looptaps"))) / "assets"
 
 
 def _bundled_list() -> str:

@@ -210,6 +210,25 @@ def parse_maze(text: str) -> U8:
     return np.array([SYMBOLS.index(symbol) for symbol in cells], np.uint8)
 
 
+def maze_fault(maze: Tokens, answer: Tokens) -> str | None:
+    """Why an answer does not solve a maze, in a few words; None where it marks a shortest path, whichever.
+
+    >>> maze = parse_maze("S..#\\n##.#\\n#...\\n#.#G")
+    >>> maze_fault(maze, maze), maze_fault(maze, solve_maze(maze)[0])
+    ('what it marks is no shortest path from S to G', None)
+    """
+    puzzle, given = np.asarray(maze), np.asarray(answer)
+    size = maze_size(len(puzzle))
+    changed = (given != puzzle) & ~((puzzle == SYMBOLS.index(" ")) & (given == SYMBOLS.index("o")))
+    if changed.any():
+        cell = int(np.argmax(changed))
+        return (f"row {cell // size + 1}, column {cell % size + 1} is {SYMBOLS[given[cell]]!r} instead of "
+                f"{SYMBOLS[puzzle[cell]]!r}")
+    right = np.zeros(1, np.bool_)
+    check_mazes(puzzle[None].astype(np.uint8), given[None].astype(np.uint8), right)
+    return None if right[0] else "what it marks is no shortest path from S to G"
+
+
 def solve_maze(tokens: Tokens) -> tuple[U8, int]:
     """The canonical shortest path of one maze, and its moves; a sentence when there is none."""
     maze = np.ascontiguousarray(tokens, np.uint8)[None]
@@ -223,5 +242,6 @@ def solve_maze(tokens: Tokens) -> tuple[U8, int]:
 
 
 __all__ = [
-    "MazeTask", "default_min_path", "generate_mazes", "maze_text", "parse_maze", "solve_maze", "verify_mazes",
+    "MazeTask", "default_min_path", "generate_mazes", "maze_fault", "maze_text", "parse_maze", "solve_maze",
+    "verify_mazes",
 ]  # fmt: skip

@@ -31,8 +31,8 @@ def export(run: str | Path, out: str | Path | None = None) -> Path:
     model = cls.from_weights(cls.config_type.from_dict(described["config"]), weights, str(run / "last.pt"))
     save_model(model, out)
     written = out if out.suffix == ".safetensors" else out / "model.safetensors"
-    sha256 = hashlib.sha256(written.read_bytes()).hexdigest()
-    card = _card(recipe, state, described, sha256, list(files.Lines(run / "curve.jsonl").read()))
+    digest = f"`{written.name}` sha256 {hashlib.sha256(written.read_bytes()).hexdigest()}"
+    card = _card(recipe, state, described, digest, list(files.Lines(run / "curve.jsonl").read()))
     place = out.with_suffix(".md") if out.suffix == ".safetensors" else out / "README.md"
     files.write_atomically(place, lambda file: file.write(card.encode()))
     return out
@@ -47,17 +47,17 @@ def device_name(device: torch.device, processes: int = 1) -> str:
 
 
 def _card(
-    recipe: Recipe, state: dict[str, Any], described: dict[str, Any], sha256: str, curve: list[dict[str, Any]]
+    recipe: Recipe, state: dict[str, Any], described: dict[str, Any], digest: str, curve: list[dict[str, Any]]
 ) -> str:
     devices = ", then ".join(dict.fromkeys(stage.get("device", "a CPU") for stage in state["stages"]))
     lines = [
         "---", "library_name: looptaps", f"tags: [looped-transformer, {recipe.model.kind}, {recipe.data.task}]", "---",
         "", f"# {recipe.name}", "",
-        f"A {recipe.model.kind.upper()} with {described['parameters']:,} parameters for {recipe.data.task}, trained by "
-        "`looptaps train` and nothing else.", "",
-        f"- {state['step']:,} steps, {state['wall'] / 60:.1f} minutes on {devices} ({state['cpu'] / 60:.1f} CPU-minutes), "
-        f"seed {recipe.seed}",
-        f"- `model.safetensors` sha256 {sha256}", "", "## Curve", "",
+        f"{MODELS[recipe.model.kind].__name__} with {described['parameters']:,} parameters for {_puzzles(recipe)}, "
+        "trained by `looptaps train` and nothing else.", "",
+        f"- {state['step']:,} steps, {state['wall'] / 60:.1f} minutes on {devices} "
+        f"({state['cpu'] / 60:.1f} CPU-minutes), seed {recipe.seed}",
+        f"- {digest}", "", "## Curve", "",
         "Exact accuracy in % by outer loop, averaged weights, on fixed puzzles that were not trained on.", "",
     ]
     names = [(name, loop) for name, by in curve[-1]["exact"].items() for loop in by] if curve else []
@@ -69,6 +69,16 @@ def _card(
         lines.append(f"| {line['step']} | {line['seconds'] / 60:.1f} | " + " | ".join(cells) + " |")
     lines += ["", "## Recipe", ""]
     for stage in state["stages"]:
-        lines += [f"From step {stage['from_step']}, with rows of {json.dumps(stage['data'])} (file: sha256):", "",
+        rows = f"rows of {json.dumps(stage['data'])} (file: sha256)" if stage["data"] else "generated puzzles alone"
+        lines += [f"From step {stage['from_step']}, with {rows}:", "",
                   "```json", json.dumps(stage["recipe"], indent=2), "```", ""]
     return "\n".join(lines)
+
+
+def _puzzles(recipe: Recipe) -> str:
+    """What the recipe trains on, with its size: `9x9 Sudoku`, `14x14 mazes`."""
+    if recipe.data.task == "sudoku":
+        rows, columns = recipe.data.options.get("box", (3, 3))
+        return f"{rows * columns}x{rows * columns} Sudoku"
+    size = recipe.data.options.get("size", 30)
+    return f"{size}x{size} mazes"

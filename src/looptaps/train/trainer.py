@@ -189,7 +189,8 @@ class Trainer:
                                    f"{self.step}). Lower optimizer.lr, and resume from {self.last}.")
         self.optimizer.zero_grad()
         self.step += 1
-        self.scheduler.step()
+        if self.skipped < self.step:  # torch's schedules begin with the optimizer's first step
+            self.scheduler.step()
         return total
 
     def _report(self, display: Display, done: float) -> None:
