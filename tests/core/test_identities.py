@@ -50,7 +50,7 @@ def test_sensitivities_are_central_finite_differences():
                 bent[k] += sign * h
                 moved.append(terminal(lt.iterate(core, x, etas=bent).x))
         numeric = (moved[0] - moved[1]) / (2 * h)
-        assert ((found.gradient[k] - numeric).abs() <= 1e-6 * numeric.abs().max()).all()
+        assert ((found.gradient[k] - numeric).abs() <= 1e-6 * numeric.abs()).all()  # measured: 3.4e-8
 
 
 def test_sensitivities_at_the_unit_step_are_not_cut():
