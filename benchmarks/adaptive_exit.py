@@ -48,16 +48,17 @@ def run(way: str, model: Any, parts: Parts, control: Any, loops: int) -> lt.Resu
     return lt.Result.join([strategy.run(model, part.batch, control, ids=part.ids) for part in parts])
 
 
-def first_final(model: Any, parts: Parts, control: Any, loops: int) -> torch.Tensor:
-    """(N,) the first loop from which each puzzle's answer is that of the last loop."""
-    found = []
+def first_final(model: Any, parts: Parts, control: Any, loops: int) -> tuple[lt.Result, torch.Tensor]:
+    """Fixed depth, untimed, and (N,) the first loop from which each puzzle's answer is that of the last loop."""
+    results, found = [], []
     for part in parts:
         result = lt.FixedDepth(loops).run(model, part.batch, control, ids=part.ids, trace="loops")
         assert result.trace is not None
+        results.append(result)
         final = (result.trace.answers == result.trace.answers[-1]).all(-1)
         number = torch.arange(1, loops + 1, device=final.device).unsqueeze(1)
         found.append(torch.where(final, 0, number).amax(0).add(1).cpu())
-    return torch.cat(found)
+    return lt.Result.join(results), torch.cat(found)
 
 
 def right(result: lt.Result, parts: Parts) -> Any:
@@ -136,21 +137,21 @@ def main() -> None:
     mean = round(float(lt.Result.join(results[TAPS, FIXED]).mean_eta.double().mean()), 4)
     beside = f"constant {mean}"
     controls[beside] = lt.Constant(mean)
-    for way in (FIXED, EXIT):
-        results[beside, way] = [run(way, model, segment, controls[beside], loops) for segment in segments]
+    results[beside, EXIT] = [run(EXIT, model, parts, controls[beside], loops)]
 
     k_min = lt.AdaptiveExit(max_loops=loops).k_min
     unit = {way: right(lt.Result.join(results[UNIT, way]), parts) for way in WAYS}
     table: dict[str, Any] = {}
     for name, control in controls.items():
-        full = lt.Result.join(results[name, FIXED])
+        again, final = first_final(model, parts, control, loops)
+        full = lt.Result.join(results[name, FIXED] or [again])
         solved, all_updates = right(full, parts), full.updates.cpu().numpy()
-        least = np.clip(first_final(model, parts, control, loops).numpy(), k_min, loops)
+        least = np.clip(final.numpy(), k_min, loops)
         savable = np.where(solved, all_updates * (1 - least / loops), 0.0)
         for way in WAYS:
-            if (name, way) not in results:
+            if way != FIXED and not results[name, way]:
                 continue
-            result = lt.Result.join(results[name, way])
+            result = full if way == FIXED else lt.Result.join(results[name, way])
             flags, updates = right(result, parts), result.updates.cpu().numpy()
             row: dict[str, Any] = {
                 "accuracy": share(flags), "against_fixed_depth": against(solved, flags),
