@@ -34,13 +34,14 @@ from looptaps.hf.measure import token_losses
 from looptaps.loop.step import begin_memory
 
 LENGTH = 512
-# Windows of text by source; then windows of layers and their K, in the order in which they are run.
-SHORT = {"topics": 3, "licence": 1}, (((12, 15), (2,)),)
+# Windows of text by source; then what is run, in this order: layers, K, and whether to add constants at the rules' mean
+# etas. What was run already is read again, so a second line about the same layers and K completes the first.
+MAIN = (12, 15)
+SHORT = {"topics": 3, "licence": 1}, ((MAIN, 2, True),)
 FULL = {"topics": 60, "docstrings": 40, "licence": 4}, (
-    ((12, 15), (2, 3)), ((14, 17), (3,)), ((10, 13), (3,)), ((14, 17), (2,)), ((10, 13), (2,)))
-# This window gets constants: these two, and for every rule the one at its mean eta.
-MAIN, CONSTANTS = (12, 15), (0.8, 1.2)
-
+    (MAIN, 2, True), (MAIN, 3, False), ((14, 17), 3, False), ((10, 13), 3, False), (MAIN, 3, True),
+    ((14, 17), 2, False), ((10, 13), 2, False))
+CONSTANTS = {MAIN: ("constant 0.8", "constant 1.2")}
 
 
 class Memo:
@@ -98,37 +99,35 @@ def looped(rule: Any, x: Tensor, block: Callable[[Tensor], Tensor], loops: int) 
 
 
 @torch.no_grad()
-def measure(parts: Parts, texts: Tensor, window: tuple[int, int], names: dict[int, list[str]],
-            file: Path) -> dict[tuple[int, str], list[dict[str, Any]]]:
-    """Loss and etas of every policy on every text, by (K, policy); what `file` holds already is not run again."""
+def measure(parts: Parts, texts: Tensor, window: tuple[int, int], loops: int, names: list[str],
+            file: Path) -> dict[str, list[dict[str, Any]]]:
+    """Loss and etas of every policy on every text; what `file` holds already is not run again."""
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     first, last = window
-    done = {(line["text"], line["loops"], line["policy"]): line for line in lines}
+    done = {(line["text"], line["policy"]): line for line in lines if line["loops"] == loops}
     with file.open("a") as log:
         for number, ids in enumerate(texts):
-            wanted = [(k, name) for k, policies in names.items() for name in policies]
-            if all((number, k, name) in done for k, name in wanted):
+            missing = [name for name in names if (number, name) not in done]
+            if not missing:
                 continue
             x = parts.run(parts.model.model.embed_tokens(ids[None]), 0, first - 1)
             block = Memo(lambda h: parts.run(h, first, last))
             rest = Memo(lambda h, ids=ids: parts.loss(parts.run(h, last + 1, len(parts.layers) - 1), ids))
-            for k, name in wanted:
-                if (number, k, name) not in done:
-                    state, etas = (block(x), []) if name == "base" else looped(rule_of(name), x, block, k)
-                    line = {"text": number, "loops": k, "policy": name, "loss": rest(state), "etas": etas}
-                    done[number, k, name] = line
-                    log.write(json.dumps(line) + "\n")
+            for name in missing:
+                state, etas = (block(x), []) if name == "base" else looped(rule_of(name), x, block, loops)
+                line = {"text": number, "loops": loops, "policy": name, "loss": rest(state), "etas": etas}
+                done[number, name] = line
+                log.write(json.dumps(line) + "\n")
             log.flush()
-            print(f"# layers {first}-{last}: text {number + 1}/{len(texts)}", flush=True)
-    return {(k, name): [done[n, k, name] for n in range(len(texts))] for k, policies in names.items()
-            for name in policies}
+            print(f"# layers {first}-{last}, K = {loops}: text {number + 1}/{len(texts)}", flush=True)
+    return {name: [done[n, name] for n in range(len(texts))] for name in names}
 
 
-def table(found: dict[tuple[int, str], list[dict[str, Any]]], loops: int, matched: dict[str, str]) -> dict[str, Any]:
-    loss = {name: np.array([line["loss"] for line in lines]) for (k, name), lines in found.items() if k == loops}
+def table(found: dict[str, list[dict[str, Any]]], matched: dict[str, str]) -> dict[str, Any]:
+    loss = {name: np.array([line["loss"] for line in lines]) for name, lines in found.items()}
     rows = {}
     for name, values in loss.items():
-        etas = np.array([line["etas"] for line in found[loops, name]])
+        etas = np.array([line["etas"] for line in found[name]])
         row: dict[str, Any] = {"perplexity": round(float(np.exp(values.mean())), 4)}
         if name != "base":
             row |= {"eta_stages": np.round(etas.mean(0), 4).tolist(), "eta_bar": round(float(etas.mean()), 4),
@@ -189,20 +188,18 @@ def main() -> None:
     started = checks.pop("started")
     print(f"# {checks}", flush=True)
     figures: dict[str, Any] = {}
-    for window, stages in runs:
+    for window, loops, constants in runs:
         file = given.work / f"{'full' if given.full else 'short'}-{given.products}-{window[0]}-{window[1]}.jsonl"
-        constants = [f"constant {eta}" for eta in CONSTANTS if window == MAIN]
-        found = measure(parts, texts, window, {k: ["base", "unit", *RULES, *constants] for k in stages}, file)
-        for k in stages:
-            means = {name: np.mean([line["etas"] for line in found[k, name]]) for name in RULES if window == MAIN}
-            matched = {name: f"constant {value:.3f}" for name, value in means.items()}
-            if matched:
-                found |= measure(parts, texts, window, {k: sorted(set(matched.values()))}, file)
-            rows = table(found, k, matched)
-            figures[f"{window[0]}-{window[1]}, K={k}"] = rows
-            for name, row in rows.items():
-                change = row.get("change_to_base", {})
-                print(f"{window[0]}-{window[1]} K={k} {name:16} {row['perplexity']:9.4f}  {change}", flush=True)
+        names = ["base", "unit", *RULES, *CONSTANTS.get(window, ())]
+        found, matched = measure(parts, texts, window, loops, names, file), {}
+        if constants:
+            means = {name: np.mean([line["etas"] for line in found[name]]) for name in RULES}
+            matched = {name: f"constant {eta:.3f}" for name, eta in means.items()}
+            found |= measure(parts, texts, window, loops, sorted(set(matched.values())), file)
+        rows = figures[f"{window[0]}-{window[1]}, K={loops}"] = table(found, matched)
+        for name, row in rows.items():
+            print(f"{window[0]}-{window[1]} K={loops} {name:16} {row['perplexity']:9.4f}  "
+                  f"{row.get('change_to_base', '')}", flush=True)
         if given.full:
             write_record("lm_perplexity", __doc__, started, model, windows_of_text=counts, length=LENGTH,
                          tokens_scored=len(texts) * (LENGTH - 1), products=given.products, checks=checks,
