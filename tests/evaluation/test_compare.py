@@ -19,7 +19,7 @@ from looptaps.evaluation.matched import clock, crossings, speedup, work_until
 from looptaps.evaluation.measure import Policy
 from looptaps.evaluation.records import Run
 from looptaps.evaluation.runner import run_many
-from looptaps.report.summary import puzzles_needed, verdict
+from looptaps.report.summary import needed, puzzles_needed, verdict
 from looptaps.report.tables import as_text, cells, columns
 from looptaps.tasks import open_task
 
@@ -260,7 +260,10 @@ def test_a_record_reads_back_equal_and_a_wrong_one_is_refused(folders, tmp_path)
 
 def test_puzzles_needed_by_hand():
     found = compare({"unit": made(by_counts(50)), "gd": made(by_counts(60), controller="taps-gd")})
-    assert puzzles_needed(found) == int(np.ceil(0.1 * 196**2))
+    assert puzzles_needed(found) == int(np.ceil(0.1 * 196**2)) == 3842
+    assert "100 puzzles cannot tell" in needed(found)
+    assert "needs about 3,842" in needed(found)
+    assert "too few, or too easy" in needed(compare({"unit": made(by_counts(50)), "same": made(by_counts(50))}))
 
 
 def test_latex_and_markdown_escape(folders):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 BATCH = 32
-TRACED = 32
+TRACED = 16
 
 
 @app.command()
@@ -42,7 +42,7 @@ def demo(
     from looptaps.report.figures import save_figure
     from looptaps.report.page import drawings, write_page
     from looptaps.report.policy import policies_of
-    from looptaps.report.summary import puzzles_needed
+    from looptaps.report.summary import needed
     from looptaps.specs import spec
     from looptaps.tasks import open_task
 
@@ -69,8 +69,7 @@ def demo(
 
     here = compare(runs, title="Live run")
     show(here, console)
-    note = (f"{count} puzzles cannot tell such policies apart unless they differ a lot: by these answers, a difference "
-            f"of one point needs about {puzzles_needed(here):,} puzzles.")
+    note = needed(here)
     console.print("\n" + note, highlight=False)
     if model == "trm:sudoku":
         _show_recorded(console)

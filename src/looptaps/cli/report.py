@@ -26,7 +26,7 @@ def report(
     from looptaps.evaluation.records import load_run, run_folders
     from looptaps.report.page import drawings, write_figures, write_page
     from looptaps.report.policy import policies_of
-    from looptaps.report.summary import puzzles_needed, verdict
+    from looptaps.report.summary import needed, verdict
 
     forms = [kind.strip() for kind in kinds.split(",")]
     for kind in forms:
@@ -37,9 +37,7 @@ def report(
     policies = policies_of(runs, found)
     drawn = drawings(found, policies)
     heading = title or f"{', '.join(dict.fromkeys(row.model for row in found.rows))} on {found.facts.task}"
-    needed = puzzles_needed(found)
-    note = f"By these answers, a difference of one point needs about {needed:,} puzzles."
-    notes = [note] if needed > found.facts.puzzles else []
+    notes = [needed(found)] if len(runs) > 1 else []
     page = write_page(out, found, policies, drawn, title=heading, notes=notes, traced=traced)
     typer.echo(verdict(found))
     typer.echo(f"Page: {page} ({page.stat().st_size / 1e6:.2f} MB)")

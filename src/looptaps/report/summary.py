@@ -92,3 +92,14 @@ def puzzles_needed(found: Comparison, difference: float = 0.01) -> int:
     """
     shares = [(pair.gained + pair.lost) / found.facts.puzzles for pair in found.pairs if pair.against == "baseline"]
     return math.ceil(median(shares) * (1.96 / difference) ** 2) if shares else 0
+
+
+def needed(found: Comparison) -> str:
+    """What so many puzzles can tell, in a sentence."""
+    count, wanted = found.facts.puzzles, puzzles_needed(found)
+    if wanted == 0:
+        return (f"On these {count:,} puzzles hardly any policy disagrees with {found.base}: they are too few, or too "
+                "easy, to tell policies apart.")
+    enough = f"{count:,} puzzles tell such policies apart" if count >= wanted else \
+        f"{count:,} puzzles cannot tell such policies apart unless they differ a lot"
+    return f"{enough}: by these answers, a difference of one point needs about {wanted:,}."
