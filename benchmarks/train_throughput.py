@@ -5,7 +5,7 @@ weights cast once per step, the same core compiled, AdamW, clipping, a moving av
 sides take the same samples from the same kind of stream. Printed: sample-steps per CPU-second of each, and the ratio
 (1 means that the trainer costs nothing; the contract is at least 0.9).
 
-    python benchmarks/train_throughput.py                # 9x9, batch 64
+    python benchmarks/train_throughput.py --record       # 9x9, batch 64: the record
     python benchmarks/train_throughput.py --box 2x3 --no-compile
 """
 
@@ -19,8 +19,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from common.plain import write_plain_record
 from torch import Tensor
 
+from looptaps.evaluation.provenance import now
 from looptaps.tasks import SudokuStream, SudokuStreamConfig
 from looptaps.train import Trainer, parse_recipe
 
@@ -150,8 +152,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds; the medians are compared")
     parser.add_argument("--steps", type=int, default=4, help="steps of each side per round")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/train_throughput.json")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    started = now()
     rows, columns = (int(part) for part in given.box.split("x"))
     text = RECIPE.format(batch=given.batch, rows=rows, columns=columns, compile=str(not given.no_compile).lower())
     with tempfile.TemporaryDirectory() as folder:
@@ -165,12 +169,23 @@ def main() -> None:
             names = list(sides) if turn % 2 == 0 else list(sides)[::-1]
             for name in names:
                 seconds[name].append(timed(sides[name], given.steps))
+    found: dict[str, dict[str, float]] = {}
     for name, values in seconds.items():
         rates = sorted(given.batch / value for value in values)
-        print(f"{name:10s} {statistics.median(rates):7.1f} sample-steps per CPU-second (of {given.rounds} rounds: "
+        found[name] = {"median": round(statistics.median(rates), 1), "least": round(rates[0], 1),
+                       "most": round(rates[-1], 1)}
+        print(f"{name:10s} {found[name]['median']:7.1f} sample-steps per CPU-second (of {given.rounds} rounds: "
               f"{rates[0]:.1f} to {rates[-1]:.1f})")
     ratios = sorted(b / a for a, b in zip(seconds["looptaps"], seconds["bare loop"]))
     print(f"looptaps / bare loop: {statistics.median(ratios):.3f} (of rounds: {ratios[0]:.3f} to {ratios[-1]:.3f})")
+    if given.record:
+        write_plain_record(
+            "train_throughput", __doc__.partition("\n\n    python")[0], started,
+            box=given.box, batch_size=given.batch, compiled=not given.no_compile, rounds=given.rounds,
+            steps_per_round=given.steps, sample_steps_per_cpu_second=found,
+            ratio={"median": round(statistics.median(ratios), 3), "least": round(ratios[0], 3),
+                   "most": round(ratios[-1], 3)},
+        )
 
 
 if __name__ == "__main__":

@@ -102,3 +102,28 @@ def test_a_tracker_that_is_not_installed_is_an_error(tmp_path: Path, tiny_text: 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="'wandb' is not installed"):
         Trainer(parse_recipe(tiny_text.replace('tracker = "none"', 'tracker = "wandb"')), tmp_path / "run")
+
+
+ROW = ("53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79",
+       "534678912672195348198342567859761423426853791713924856961537284287419635345286179")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "words"),
+    [
+        ("." * 81, ROW[1], "several solutions"),
+        (ROW[0][:-1], ROW[1], "line 3: the question must have 81 characters, but has 80"),
+        (ROW[0].replace("5", "x", 1), ROW[1], "line 3: character 1 of the question is 'x'"),
+        # Every clue stands, but one cell is wrong.
+        (ROW[0], ROW[1][:2] + "6" + ROW[1][3:], "another solution than its answer"),
+    ],
+)
+def test_a_row_that_would_teach_a_wrong_answer_is_named_with_its_file(
+    tmp_path: Path, tiny_text: str, question: str, answer: str, words: str
+) -> None:
+    rows = "".join(f"{q},{a}\n" for q, a in (ROW, (question, answer)))
+    (tmp_path / "rows.csv").write_text("question,answer\n" + rows)
+    recipe = parse_recipe(tiny_text.replace("box = [2, 2], ", "").replace("[data]", "[data]\nrows_held_out = 0"))
+    with pytest.raises(LooptapsError, match=rf"rows\.csv.*{words}"):
+        Trainer(recipe, tmp_path / "run", data=[tmp_path / "rows.csv"])
+    assert not (tmp_path / "run").exists()

@@ -48,7 +48,6 @@ def build_sudoku(
             raise invalid("build_sudoku", "box", "(3, 3) with a csv file", box, "Sudoku-Extreme's puzzles are 9x9.")
         else:
             inputs, labels = _rows(file, count, seed)
-            verify(inputs, labels)
         group = 1
         if split == "train" and augment:
             group += augment
@@ -63,6 +62,7 @@ def build_sudoku(
 
 def _rows(file: str | Path, count: int, seed: int) -> tuple[Tokens, Tokens]:
     rows = read_csv(file)
+    verify(rows.inputs, rows.labels, owner=file)
     if not count:
         return rows.inputs, rows.labels
     if count > len(rows.inputs):

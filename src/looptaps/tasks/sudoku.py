@@ -88,7 +88,7 @@ class SudokuTask(Task):
         from looptaps.tasks.sudoku_csv import read_csv
 
         rows = read_csv(path)
-        rating = verify(rows.inputs, rows.labels) if verified or rows.rating is None else None
+        rating = verify(rows.inputs, rows.labels, owner=path) if verified or rows.rating is None else None
         return cls.from_tokens(
             rows.inputs, rows.labels, origin=f"sudoku:{path}", rating=rating if rows.rating is None else rows.rating
         )
@@ -149,13 +149,18 @@ def generate(
     return inputs, labels
 
 
-def verify(inputs: Tokens, labels: Tokens, *, box: tuple[int, int] = (3, 3)) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The rating of each row, after checking that it has one solution and that this is the answer."""
+def verify(
+    inputs: Tokens, labels: Tokens, *, box: tuple[int, int] = (3, 3), owner: str | Path = "sudoku"
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rating of each row, after checking that it has one solution and that this is the answer.
+
+    `owner` is what an error names: the file the rows are from, say.
+    """
     shape = geometry(*box)
     boards = np.asarray(inputs).astype(np.uint8)
     if boards.ndim != 2 or boards.shape[1] != shape.n**2 or (boards < 1).any() or (boards > shape.n + 1).any():
         raise InvalidValue(
-            f"sudoku: puzzles must be rows of {shape.n**2} tokens in 1..{shape.n + 1} (blank 1, digit d is d + 1). "
+            f"{owner}: puzzles must be rows of {shape.n**2} tokens in 1..{shape.n + 1} (blank 1, digit d is d + 1). "
             "Convert them, or give the right box."
         )
     boards -= 1
@@ -169,7 +174,7 @@ def verify(inputs: Tokens, labels: Tokens, *, box: tuple[int, int] = (3, 3)) -> 
         ((solutions + 1 != labels).any(1), "has another solution than its answer"),
     ):
         if wrong.any():
-            raise InvalidValue(f"sudoku: row {int(np.argmax(wrong))} {what}. Correct or remove that row.")
+            raise InvalidValue(f"{owner}: row {int(np.argmax(wrong))} {what}. Correct or remove that row.")
     return guesses
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +51,12 @@ def save(path: Path, state: dict[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any]:
     """What `save` wrote. No code in the file is ever run."""
     try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about pickle protocols of files that are then refused
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InvalidFile(f"{path} holds something other than tensors and plain values, so it was not loaded. Give the "
+                          "last.pt of a run.") from error
     except FileNotFoundError as error:
         raise InvalidFile(f"There is no checkpoint {path}. Give a run that has one, or start anew.") from error
     except Exception as error:  # torch raises many kinds for damaged and foreign files
