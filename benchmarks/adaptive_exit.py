@@ -5,7 +5,9 @@ and with TAPS, in turns: segment by segment, every way on each, in an order that
 of fixed depth's. `saved_of_savable` is what the exit saved on puzzles that fixed depth solves, of what stopping each of
 them at the first allowed loop from which its answer is final would have saved. `speedup` is seconds of fixed depth over
 seconds, at the same batch size; `speedup_of_share` is speedup times share: 1 means that every update saved arrives on
-the clock (its interval is over segments). Beside TAPS stands the constant at its mean scale (accuracy and updates).
+the clock (its interval is over segments). It depends on the batch size: a loop of the last few rows costs more per row
+than one of a full batch where fixed costs per call dominate, and less where a full batch does not fit the cache. Beside
+TAPS stands the constant at its mean scale (accuracy and updates).
 
     python benchmarks/adaptive_exit.py                              # a short run
     python benchmarks/adaptive_exit.py --full                       # 4,096 generated minimal puzzles, the record
@@ -108,9 +110,9 @@ def difficulty_table(setting: Setting, flags: Any, updates: Any) -> dict[str, An
 
 
 def main() -> None:
-    options = parser("adaptive_exit", __doc__, limit=24, full=4096, batch_size=128)
+    options = parser("adaptive_exit", __doc__, limit=24, full=4096, batch_size=256)
     options.add_argument("--loops", type=int, help="of fixed depth, and the most of the others (default 6; --full 32)")
-    options.add_argument("--segment", type=int, default=8, help="batches that are timed together")
+    options.add_argument("--segment", type=int, default=4, help="batches that are timed together")
     options.add_argument("--repeats", type=int, default=1)
     setting = open_setting(options.parse_args())
     given, started = setting.options, now()
