@@ -100,7 +100,7 @@ def write_record(name: str, measured: str, started: str, model: Any, *, model_na
     record = {
         "schema": SCHEMA,
         "name": name,
-        "measured": " ".join(measured.split()),
+        "measured": " ".join(measured.partition("\n    python ")[0].split()),  # without the usage
         "model": {"name": model_name, "parameters": facts["parameters"], "sha256": facts["sha256"],
                   "dtype": dtype},
         "device": device_facts(device),
