@@ -48,7 +48,7 @@ def test_the_page_is_one_file(made):
 def test_every_figure_of_the_issue_is_there_with_words(made):
     found, policies, path = made
     figures = drawings(found, policies)
-    assert [figure.name for figure in figures] == ["accuracy", "eta", "difficulty", "refresh", "site"]
+    assert [figure.name for figure in figures] == ["accuracy", "difference", "eta", "difficulty", "refresh", "site"]
     text = path.read_text(encoding="utf-8")
     for figure in figures:
         assert figure.rows, figure.name
@@ -60,7 +60,7 @@ def test_figures_for_papers_are_the_same_bytes_each_time(made, tmp_path):
     found, policies, _ = made
     once = write_figures(tmp_path / "a", drawings(found, policies), ("svg", "pdf"))
     again = write_figures(tmp_path / "b", drawings(found, policies), ("svg", "pdf"))
-    assert len(once) == 10
+    assert len(once) == 12
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(once, again, strict=True))
 
 

@@ -52,7 +52,7 @@ def difficulty_drawing(policies: list[Policy]) -> Drawing | None:
     spread = 0.5 / max(len(shown) - 1, 1)
     rows = []
     with rc_context(STYLE):
-        figure, (above, below) = canvas(2, 1, legend=entries(shown), share=True)
+        figure, (above, below) = canvas(2, 1, legend=entries(shown), share="x")
         for index, policy in enumerate(shown):
             look = looks(policies)[policy.label]
             shares = [proportion(policy.run.final[part.rows]) for part in ranges]

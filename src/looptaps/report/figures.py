@@ -74,6 +74,35 @@ def accuracy_drawing(policies: list[Policy], band: tuple[float, float] | None = 
                    "loop.", alt, ["policy", *(f"loop {m}, %" for m in marks)], rows)
 
 
+def difference_drawing(policies: list[Policy]) -> Drawing | None:
+    """Accuracy by outer loop minus the baseline's: what a curve from 0 to 100 % is too coarse for."""
+    base, rest = policies[0], policies[1:]
+    if not rest:
+        return None
+    with rc_context(STYLE):
+        figure, (axes,) = canvas(1, 1, legend=entries(policies))
+        constants = 0
+        for policy in rest:
+            look, label = looks(policies)[policy.label], policy.label
+            if policy.kind == "constant" and len(policies) > 8:
+                label = "_" if constants else "constants"
+                constants += 1
+            axes.plot(_loops(policy), 100 * (policy.accuracy - base.accuracy), label=label, color=look.colour,
+                      linestyle=look.dash, linewidth=look.width)
+        axes.axhline(0, color=PALETTE["ink"].light, linewidth=1.2, label=base.label)
+        axes.set(xlabel="outer loop", ylabel=f"solved minus {_short(base.label)}'s, points")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend(figure)
+    marks = _marks(base.run.correct.shape[1])
+    rows = [[policy.label, *(f"{100 * (policy.accuracy[m - 1] - base.accuracy[m - 1]):+.2f}" for m in marks)]
+            for policy in rest]
+    alt = f"Share solved minus that of {base.label}, in points, by outer loop. " + " ".join(
+        f"{row[0]}: {row[1]} after loop 1, {row[-1]} after loop {marks[-1]}." for row in rows)
+    return Drawing("difference", figure, "Difference by loop", f"Share of puzzles solved after each outer loop minus "
+                   f"{base.label}'s, in points. Intervals for the last loop are in the table above.", alt,
+                   ["policy", *(f"loop {m}" for m in marks)], rows)
+
+
 def eta_drawing(policies: list[Policy]) -> Drawing | None:
     """Step size by loop: the median over puzzles, and where the middle half and 90 % of them lie."""
     rules = [policy for policy in policies if policy.kind == "rule"]
@@ -81,7 +110,7 @@ def eta_drawing(policies: list[Policy]) -> Drawing | None:
         return None
     columns = min(2, len(rules))
     with rc_context(STYLE):
-        figure, panels = canvas(-(-len(rules) // columns), columns, legend=0, share=True)
+        figure, panels = canvas(-(-len(rules) // columns), columns, legend=0, share="xy")
         for axes, policy in zip(panels, rules):
             look = looks(policies)[policy.label]
             q05, q25, q50, q75, q95 = _quantiles(policy)
@@ -188,10 +217,10 @@ def svg_text(drawing: Drawing) -> str:
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{drawing.name}-", text)
 
 
-def canvas(rows: int, columns: int, *, legend: int, share: bool = False) -> tuple[Figure, list[Axes]]:
+def canvas(rows: int, columns: int, *, legend: int, share: str = "") -> tuple[Figure, list[Axes]]:
     height = HEIGHT if rows == 1 else 1.9 * rows + 0.4
     figure = Figure(figsize=(WIDTH, height + 0.2 * -(-legend // 2)), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share)
     return figure, list(grid.flat)
 
 

@@ -15,6 +15,7 @@ from looptaps.report.by_difficulty import difficulty_drawing
 from looptaps.report.figures import (
     Drawing,
     accuracy_drawing,
+    difference_drawing,
     eta_drawing,
     refresh_drawing,
     save_figure,
@@ -49,6 +50,7 @@ def drawings(comparison: Comparison, policies: list[Policy]) -> list[Drawing]:
     pairs = [(known[pair.b], known[pair.a]) for pair in comparison.pairs if pair.against == "site"]
     found = [
         accuracy_drawing(policies, band),
+        difference_drawing(policies),
         eta_drawing(policies),
         difficulty_drawing(policies),
         refresh_drawing(points, policies, base.name) if several else None,
