@@ -186,6 +186,22 @@ def test_the_page_says_what_the_records_say(folder, tmp_path):
     assert "The recipe has been changed since." in again
 
 
+def test_a_record_on_a_smaller_model_stands_beside_what_is_not_run(folder, tmp_path):
+    measured = {"questions": 10, "percent": 30.0, "interval_95": [10.0, 60.0]}
+    other = measured | {"percent": 40.0, "minus base": {"points": 10.0, "interval_95": [-5.0, 25.0]}}
+    record = {"measured": "How.", "model": {"name": "small", "parameters": 7, "dtype": "float32"}, "commit": "abc",
+              "device": {"name": "cpu"}, "finished": "2026-01-01T00:00:00Z",
+              "figures": {"policies": {"base": {"arc": measured}, "gd": {"arc": other}}}}
+    (tmp_path / "smaller.json").write_text(json.dumps(record))
+    (tmp_path / "table-z.toml").write_text(OUTSIDE.replace("[outside]", '[outside]\nrecorded = ["smaller", "none"]'))
+    text = page_text(tmp_path, tmp_path)
+    assert "| gd | 40.0 [10.0, 60.0]; minus base +10.0 [-5.0, +25.0] |" in text
+    assert "small, 7 parameters" in text
+    (tmp_path / "smaller.json").write_text("{}")
+    with pytest.raises(lt.errors.InvalidFile, match="no record of policies"):
+        page_text(tmp_path, tmp_path)
+
+
 def test_the_documented_page_is_up_to_date():
     """Each of its numbers comes from a record: it is what the records give, to the letter."""
     expected = page_text(RECIPES, RECORDS)

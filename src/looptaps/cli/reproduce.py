@@ -62,7 +62,7 @@ def reproduce(
                   overrides={name: value for name, value in overrides.items() if value is not None})
     for one in found:
         if one.recipe.outside is not None:
-            _outside(console, one, one.recipe.outside)
+            _outside(console, one, one.recipe.outside, folder.parent / "benchmarks" / "results")
             continue
         made = _run(console, one, bench)
         made.write(bench.out / f"{one.name}.json")
@@ -142,9 +142,10 @@ def show_table(console: Console, table: TextTable) -> None:
     console.print(table.caption + "\n", style="dim", highlight=False)
 
 
-def _outside(console: Console, found: Found, outside: Outside) -> None:
-    """The paper's numbers, and why there are none of ours."""
+def _outside(console: Console, found: Found, outside: Outside, records: Path) -> None:
+    """The paper's numbers, why there are none of ours, and what is recorded on smaller models."""
     from looptaps.evaluation.recipe_record import TextTable
+    from looptaps.report.reproducing import outside_tables
 
     console.print(f"\n{found.name}: {found.recipe.title}", style="bold", highlight=False)
     console.print(f"Not run: {outside.reason}.", highlight=False)
@@ -152,5 +153,7 @@ def _outside(console: Console, found: Found, outside: Outside) -> None:
         rows = tuple(tuple(str(cell) for cell in row) for row in outside.rows)
         show_table(console, TextTable(title=f"The paper, {found.recipe.paper}", caption=found.recipe.says,
                                       columns=outside.columns, rows=rows))
+    for table in outside_tables(outside, records):
+        show_table(console, table)
     if outside.command:
         console.print(f"With those at hand: {outside.command}", highlight=False)

@@ -3,7 +3,7 @@
 One TOML file for each table or figure:
 
     title, paper (the label in the paper), says (its claim, in a sentence), notes, views
-    [outside]            for what this package does not run by itself: reason, command, columns, rows
+    [outside]            for what this package does not run by itself: reason, command, columns, rows, recorded
     [[cell]]             one comparison: name, title, numbers (the paper's), subsets (of 10,000 rows each);
                          label (put before its runs' names); also (runs of other cells: "table-main.sudoku as inner",
                          "table-main.sudoku/standard as unit"); recorded (larger runs to show beside it)
@@ -35,9 +35,13 @@ class _Strict(BaseModel):
 
 
 class Outside(_Strict):
-    """A table that other programs or a GPU must make: why, by what command, and what the paper has."""
+    """A table that other programs or a GPU must make: why, by what command, and what the paper has.
+
+    `recorded` names records of `benchmarks/results` that measure the same on a smaller model.
+    """
 
     reason: str
+    recorded: tuple[str, ...] = ()
     command: str = ""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Number, ...], ...] = ()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from looptaps.evaluation.comparison import Comparison, read_comparison
-from looptaps.evaluation.recipe_record import RecipeRecord, read_record
-from looptaps.evaluation.recipes import Found, load_recipe, recipe_names
+from looptaps.evaluation.recipe_record import RecipeRecord, TextTable, read_record
+from looptaps.evaluation.recipes import Found, Outside, load_recipe, recipe_names
 from looptaps.evaluation.shipped import shipped, shipped_names
+from looptaps.report.recorded import policy_table
 from looptaps.report.summary import verdict
 from looptaps.report.tables import caption, cells, columns, md_table
 from looptaps.report.words import share
@@ -56,7 +57,8 @@ def _row(found: Found, record: RecipeRecord | None) -> tuple[str, ...]:
     recipe = found.recipe
     name = f"[{found.name}](#{found.name})"
     if recipe.outside is not None:
-        return name, recipe.says, "", f"not run: {recipe.outside.reason}", ""
+        smaller = "see the smaller model below" if recipe.outside.recorded else ""
+        return name, recipe.says, smaller, f"not run: {recipe.outside.reason}", ""
     if record is None:
         return name, recipe.says, "", "no record yet", ""
     told = [(cell.title, *outcome(record.comparisons[cell.name])) for cell in recipe.cell
@@ -110,6 +112,9 @@ def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
         lines += [f"Not run: {recipe.outside.reason}.", ""]
         if recipe.outside.command:
             lines += [f"With those at hand: `{recipe.outside.command}`", ""]
+        for table in outside_tables(recipe.outside, records):
+            lines += [f"### On a smaller model: {table.title}", "", md_table(table.columns, table.rows),
+                      table.caption, ""]
         return "\n".join(lines)
     if record is None:
         lines += [f"No record yet. `looptaps reproduce {found.name} --small` makes one.", ""]
@@ -129,6 +134,11 @@ def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
                           md_table(columns(larger), [cells(larger, row) for row in larger.rows]), caption(larger), "",
                           verdict(larger), ""]
     return "\n".join(lines)
+
+
+def outside_tables(outside: Outside, records: Path) -> list[TextTable]:
+    """The records on smaller models that are there."""
+    return [policy_table(path) for name in outside.recorded if (path := records / f"{name}.json").exists()]
 
 
 def recorded(name: str, records: Path) -> Comparison | None:
