@@ -1,5 +1,7 @@
 """Ouro and Huginn: caches, padding, control, saving, errors; HRM-Text through attach."""
 
+import json
+
 import pytest
 import torch
 import transformers as tf
@@ -87,6 +89,24 @@ def test_left_padded_generation_and_beams_work(ids, kind, generate):
         beams = [model.generate(ids, num_beams=3, max_new_tokens=6, do_sample=False, pad_token_id=0, use_cache=cached)
                  for cached in (True, False)]
     assert torch.equal(*beams)
+
+
+@pytest.mark.parametrize(("kind", "module", "names"), [
+    ("ouro", "modeling_ouro", ("OuroConfig", "OuroForCausalLM")),
+    ("huginn", "raven_modeling_minimal", ("RavenConfig", "RavenForCausalLM")),
+])
+def test_a_released_folder_loads_without_its_remote_code(ids, kind, module, names, tmp_path):
+    # Released configurations name Python files beside the weights, which must neither be needed nor run.
+    model = tiny(kind)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": f"{module}.{names[0]}", "AutoModelForCausalLM": f"{module}.{names[1]}"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / f"{module}.py").write_text("raise RuntimeError('remote code was run')\n")
+    again = tf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert type(again) is type(model)
+    with torch.no_grad():
+        assert torch.equal(again(ids).logits, model(ids).logits)
 
 
 @pytest.mark.parametrize("kind", ["ouro", "huginn"])
