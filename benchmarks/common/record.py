@@ -54,6 +54,21 @@ def write_record(setting: Setting, measured: str, started: str, **figures: Any) 
     print(f"# wrote {path}", flush=True)
 
 
+def earlier_record(setting: Setting, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The record that is there already, to go on with; one of other weights, puzzles or `facts` is refused."""
+    path = setting.options.out
+    if path is None or not Path(path).exists():
+        return None
+    record: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    there = {"weights": record["model"]["sha256"], "puzzles": record["puzzles"]["fingerprint"],
+             **{name: record["figures"].get(name) for name in facts}}
+    here = {"weights": model_facts(setting.model, None)["sha256"], "puzzles": setting.task.fingerprint(), **facts}
+    other = [name for name in here if there[name] != here[name]]
+    if other:
+        raise SystemExit(f"{path} is of other {', '.join(other)}. Move it away, or leave --resume out.")
+    return record
+
+
 def share(flags: Any) -> dict[str, Any]:
     """A percentage with Wilson's interval."""
     found = proportion(np.asarray(flags, bool))

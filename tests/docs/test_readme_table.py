@@ -31,7 +31,8 @@ def test_the_first_table_is_the_packages_record():
 def test_the_sentence_on_minimal_puzzles_is_its_record():
     found = shipped("sudoku-trm")
     solved = {row.name: f"{100 * row.accuracy.value:.1f} %" for row in found.rows}
-    better = [row.name for row in found.rows if row.kind == "rule" and found.pair(row.name, "baseline").verdict == "better"]
+    better = [row.name for row in found.rows
+              if row.kind == "rule" and found.pair(row.name, "baseline").verdict == "better"]
     assert better == ["taps-adam", "taps-rmsprop"]
     text = " ".join(README.split())
     assert f"from {solved['standard']} to {solved['taps-adam']}" in text

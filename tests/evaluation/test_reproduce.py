@@ -195,7 +195,7 @@ def test_a_record_on_a_smaller_model_stands_beside_what_is_not_run(folder, tmp_p
     (tmp_path / "smaller.json").write_text(json.dumps(record))
     (tmp_path / "table-z.toml").write_text(OUTSIDE.replace("[outside]", '[outside]\nrecorded = ["smaller", "none"]'))
     text = page_text(tmp_path, tmp_path)
-    assert "| gd | 40.0 [10.0, 60.0]; minus base +10.0 [-5.0, +25.0] |" in text
+    assert "| gd | 40.0 [10.0, 60.0]; minus base +10.00 [-5.00, +25.00] |" in text
     assert "small, 7 parameters" in text
     (tmp_path / "smaller.json").write_text("{}")
     with pytest.raises(lt.errors.InvalidFile, match="no record of policies"):

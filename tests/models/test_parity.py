@@ -6,7 +6,7 @@ moves by 0.007 and stays there, TRM's attention by 0.003 after one loop and 0.28
 contractive, by 0.24 after one loop and by 1.07, as much as two unrelated outputs, from the second on. So there only its
 first loop is compared.
 
-Which kernels run can be chosen, in a process of its own: oneDNN held to AVX512 with bfloat16 and MKL to its results that
+Which kernels run can be chosen, in a process of its own: oneDNN held to AVX512 with bfloat16, and MKL to results that
 are the same on every CPU give the fixtures' bits, on newer CPUs too. So all of them are compared bit for bit wherever
 such kernels exist. Run as a script, this file records the probe; with `compare`, it prints that comparison.
 """

@@ -10,6 +10,7 @@ import torch
 
 import looptaps as lt
 from looptaps.models import TRM, TRMConfig, save_model
+from looptaps.report.recorded import record_tables
 
 ROOT = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = {
@@ -19,6 +20,8 @@ SCRIPTS = {
     "control_axes": ["--loops", "2"],
     "controller_overhead": ["--repeats", "2"],
 }
+
+ROWS = ("policies", "methods", "cells", "seconds_of_the_unit_step")
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,14 @@ def test_a_benchmark_runs_and_records(name, setting, tmp_path, monkeypatch, caps
         assert high is None or low <= high
     assert str(setting) not in out.read_text()
     assert "|" in capsys.readouterr().out or name == "controller_overhead"
+    (table,) = record_tables(out)
+    policies = next(record["figures"][key] for key in ROWS if key in record["figures"])
+    assert [row[0] for row in table.rows] == list(policies)
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    for key in ("accuracy", "terminal"):
+        for row, figures in zip(table.rows, policies.values(), strict=True):
+            assert key not in figures or any(cell.startswith(f"{figures[key]['percent']:.1f}") for cell in row)
+    assert "6 puzzles" in table.caption
 
 
 def test_without_full_or_out_nothing_is_written(setting, monkeypatch, tmp_path, capsys):
@@ -101,3 +112,22 @@ def test_without_full_or_out_nothing_is_written(setting, monkeypatch, tmp_path, 
 def test_too_few_puzzles_are_said(setting, monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match="holds 6 puzzles, and 7 were asked for"):
         run("control_axes", setting, tmp_path / "record.json", monkeypatch, "--limit", "7")
+
+
+def test_rollouts_go_on_with_the_cells_that_the_record_lacks(setting, tmp_path, monkeypatch, capsys):
+    out, more = tmp_path / "record.json", SCRIPTS["rollouts"]
+    run("rollouts", setting, out, monkeypatch, *more)
+    whole = json.loads(out.read_text())["figures"]["cells"]
+    part = json.loads(out.read_text())
+    del part["figures"]["cells"]["z_L, sigma 0.2, taps-gd"]
+    del part["figures"]["cells"]["z_H, sigma 0.2, taps-adam"]
+    kept = part["figures"]["cells"]["z_L, sigma 0.2, unit"]
+    kept["seconds"] = -1.0
+    out.write_text(json.dumps(part))
+    run("rollouts", setting, out, monkeypatch, *more, "--resume")
+    again = json.loads(out.read_text())["figures"]["cells"]
+    assert again["z_L, sigma 0.2, unit"] == kept, "what is there is not run again"
+    for name, row in whole.items():
+        assert again[name]["budgets"] == row["budgets"]
+    with pytest.raises(SystemExit, match="is of other loops"):
+        run("rollouts", setting, out, monkeypatch, "--rollouts", "2", "--loops", "3", "--resume")

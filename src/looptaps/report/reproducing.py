@@ -2,6 +2,7 @@
 
 A record is `<folder>/small/<recipe>.json` (`looptaps reproduce --record`); larger runs beside it are comparisons in
 `<folder>/<name>.json` or in the package (`looptaps.evaluation.shipped`), by the name that a cell gives as `recorded`.
+The last section shows the records of `benchmarks/`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from looptaps.evaluation.comparison import Comparison, read_comparison
 from looptaps.evaluation.recipe_record import RecipeRecord, TextTable, read_record
 from looptaps.evaluation.recipes import Found, Outside, load_recipe, recipe_names
 from looptaps.evaluation.shipped import shipped, shipped_names
-from looptaps.report.recorded import policy_table
+from looptaps.report.recorded import LAYOUTS, record_tables
 from looptaps.report.summary import verdict
 from looptaps.report.tables import caption, cells, columns, md_table
 from looptaps.report.words import share
@@ -50,7 +51,8 @@ def page_text(recipes: Path, records: Path) -> str:
     heads = ("recipe", "the paper says", "our small run", "status", "commit", "larger runs")
     summary = md_table(heads, [(*_row(one, made.get(one.name)), _larger(one, records)) for one in found])
     sections = [_section(one, made.get(one.name), records) for one in found]
-    return INTRO + summary + "\n" + "\n".join(sections)
+    shown = {name for one in found if one.recipe.outside is not None for name in one.recipe.outside.recorded}
+    return INTRO + summary + "\n" + "\n".join(sections) + _benchmarks(records, shown)
 
 
 def _row(found: Found, record: RecipeRecord | None) -> tuple[str, ...]:
@@ -112,17 +114,14 @@ def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
         lines += [f"Not run: {recipe.outside.reason}.", ""]
         if recipe.outside.command:
             lines += [f"With those at hand: `{recipe.outside.command}`", ""]
-        for table in outside_tables(recipe.outside, records):
-            lines += [f"### On a smaller model: {table.title}", "", md_table(table.columns, table.rows),
-                      table.caption, ""]
+        lines += _tables("### On a smaller model:", outside_tables(recipe.outside, records))
         return "\n".join(lines)
     if record is None:
         lines += [f"No record yet. `looptaps reproduce {found.name} --small` makes one.", ""]
     else:
         older = "" if record.recipe_sha256 == found.sha256 else " The recipe has been changed since."
         lines += [f"`{record.command}`, {record.finished[:10]}, {record.seconds / 60:.1f} minutes.{older}", ""]
-        for table in record.tables:
-            lines += [f"### {table.title}", "", md_table(table.columns, table.rows), table.caption, ""]
+        lines += _tables("###", list(record.tables))
         for cell in recipe.cell:
             if cell.run and cell.name in record.comparisons:
                 lines += [f"{cell.title}: {verdict(record.comparisons[cell.name])}", ""]
@@ -136,9 +135,30 @@ def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
     return "\n".join(lines)
 
 
+def _benchmarks(records: Path, shown: set[str]) -> str:
+    """What the scripts of `benchmarks/` measured, apart from what stands beside a recipe."""
+    there = [name for name in LAYOUTS if name not in shown and (records / f"{name}.json").exists()]
+    if not there:
+        return ""
+    lines = ["", "## Measurements of our own", "", "No table of the paper: each is the record of `benchmarks/<name>.py "
+             "--full`.", ""]
+    for name in there:
+        lines += _tables("###", record_tables(records / f"{name}.json"))
+    return "\n".join(lines)
+
+
+def _tables(level: str, tables: list[TextTable]) -> list[str]:
+    lines = []
+    for table in tables:
+        lines += [f"{level} {table.title}", "", md_table(table.columns, table.rows)]
+        lines += [table.caption, ""] if table.caption else []
+    return lines
+
+
 def outside_tables(outside: Outside, records: Path) -> list[TextTable]:
     """The records on smaller models that are there."""
-    return [policy_table(path) for name in outside.recorded if (path := records / f"{name}.json").exists()]
+    paths = [records / f"{name}.json" for name in outside.recorded]
+    return [table for path in paths if path.exists() for table in record_tables(path)]
 
 
 def recorded(name: str, records: Path) -> Comparison | None:
