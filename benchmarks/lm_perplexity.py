@@ -3,11 +3,11 @@
 Text: windows of 512 tokens from Python's help topics, the docstrings of its standard library and this repository's
 licence, spread evenly over each. Scope `sequence`, steps eta/K. Everything below the window is computed once for all
 policies, and so is a state that two policies share to the last bit; `attach` gives the same losses, which is checked on
-the first window of text. Matrix products are in bfloat16 (`--products fp32` for float32), states and losses in float32;
-the record says how much that changes on a few windows of text.
+the first window of text. The layers' products run in bfloat16 by autocast (`--products fp32`: in float32); states,
+norms, energies, logits and losses are float32. The record says how much that changes on a few windows of text.
 
-A policy is compared with the unlooped model and with the loop at the unit step, and in layers 12-15 a rule also with
-the constant at its mean eta: differences of the mean loss by window of text, bootstrapped over those windows.
+A policy is compared with the unlooped model and with the loop at the unit step, a rule also with the constant at its
+mean eta: differences of the mean loss by window of text, bootstrapped over those windows.
 
     python benchmarks/lm_perplexity.py                                # one window of layers, a few windows of text
     python benchmarks/lm_perplexity.py --full --work runs/lm-ppl      # the record; goes on where it was stopped
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,11 @@ from looptaps.hf.measure import token_losses
 from looptaps.loop.step import begin_memory
 
 LENGTH = 512
-# Windows of text by source; then what is run, in this order: layers, K, and whether to add constants at the rules' mean
-# etas. What was run already is read again, so a second line about the same layers and K completes the first.
+# Windows of text by source; then what is run, in this order: layers and K.
 MAIN = (12, 15)
-SHORT = {"topics": 3, "licence": 1}, ((MAIN, 2, True),)
+SHORT = {"topics": 3, "licence": 1}, ((MAIN, 2),)
 FULL = {"topics": 60, "docstrings": 40, "licence": 4}, (
-    (MAIN, 2, True), (MAIN, 3, False), ((14, 17), 3, False), ((10, 13), 3, False), (MAIN, 3, True),
-    ((14, 17), 2, False), ((10, 13), 2, False))
+    (MAIN, 2), (MAIN, 3), ((14, 17), 3), ((10, 13), 3), ((14, 17), 2), ((10, 13), 2))
 CONSTANTS = {MAIN: ("constant 0.8", "constant 1.2")}
 
 
@@ -62,8 +61,8 @@ class Memo:
 class Parts:
     """The model taken apart: embeddings, layers with the arguments of an unpadded text, final norm and head."""
 
-    def __init__(self, model: Any, example: Tensor) -> None:
-        self.model, self.layers = model, model.model.layers
+    def __init__(self, model: Any, example: Tensor, products: str) -> None:
+        self.model, self.layers, self.products = model, model.model.layers, products
         seen: dict[str, Any] = {}
         hook = self.layers[0].register_forward_pre_hook(lambda _, __, kwargs: seen.update(kwargs), with_kwargs=True)
         model(example[None], use_cache=False)
@@ -71,13 +70,18 @@ class Parts:
         self.arguments = seen
 
     def run(self, x: Tensor, first: int, last: int) -> Tensor:
-        for layer in self.layers[first:last + 1]:
-            x = layer(x, **self.arguments)
+        with in_bfloat16() if self.products == "bf16" else nullcontext():
+            for layer in self.layers[first:last + 1]:
+                x = layer(x, **self.arguments)
         return x
 
     def loss(self, x: Tensor, ids: Tensor) -> float:
         logits = self.model.lm_head(self.model.model.norm(x))[0, :-1].float()
         return float(torch.nn.functional.cross_entropy(logits, ids[1:]))
+
+
+def in_bfloat16() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", torch.bfloat16)
 
 
 def rule_of(name: str) -> Any:
@@ -144,26 +148,24 @@ def table(found: dict[str, list[dict[str, Any]]], matched: dict[str, str]) -> di
 @torch.no_grad()
 def check(model: Any, parts: Parts, texts: Tensor, window: tuple[int, int]) -> dict[str, float]:
     """The largest difference of a loss: to `attach`; and of a change of loss: to products in float32."""
-    block = Memo(lambda h: parts.run(h, *window))
-    x = parts.run(parts.model.model.embed_tokens(texts[:1]), 0, window[0] - 1)
-    state, _ = looped(rule_of("taps-adam"), x, block, 3)
-    own = parts.loss(parts.run(state, window[1] + 1, len(parts.layers) - 1), texts[0])
-    with lt.hf.attach(model, rule_of("taps-adam"), layers=window, loops=3, scope="sequence"):
-        attached = float(token_losses(model, texts[:1]).mean())
-    changes: dict[str, list[float]] = {}
-    precision = torch.get_float32_matmul_precision()
-    for products in (precision, "highest"):
-        torch.set_float32_matmul_precision(products)
+    products, changes = parts.products, {}
+    for parts.products in dict.fromkeys((products, "fp32")):
+        changes[parts.products] = []
         for ids in texts[:4]:
-            base = token_losses(model, ids[None]).mean()
+            x = parts.run(model.model.embed_tokens(ids[None]), 0, window[0] - 1)
+            block = Memo(lambda h: parts.run(h, *window))
+            base = parts.loss(parts.run(block(x), window[1] + 1, len(parts.layers) - 1), ids)
             for name in ("unit", "taps-momentum", "taps-adam"):
-                with lt.hf.attach(model, rule_of(name), layers=window, loops=3, scope="sequence"):
-                    changes.setdefault(products, []).append(float(token_losses(model, ids[None]).mean() - base))
-    torch.set_float32_matmul_precision(precision)
-    gap = np.abs(np.subtract(changes[precision], changes["highest"]))
-    return {"loss_attach_minus_parts": abs(attached - own), "change_of_loss_bf16_minus_fp32_max": float(gap.max()),
-            "change_of_loss_bf16_minus_fp32_mean": float(np.mean(np.subtract(changes[precision], changes["highest"]))),
-            "texts": 4}
+                state, _ = looped(rule_of(name), x, block, 3)
+                loss = parts.loss(parts.run(state, window[1] + 1, len(parts.layers) - 1), ids)
+                changes[parts.products].append(loss - base)
+    parts.products = products
+    # `loss` is now that of taps-adam on the last of these texts, in float32.
+    with lt.hf.attach(model, rule_of("taps-adam"), layers=window, loops=3, scope="sequence"):
+        attached = float(token_losses(model, texts[3:4]).mean())
+    gap = np.subtract(changes[products], changes["fp32"])
+    return {"loss_attach_minus_parts": abs(attached - loss), "change_of_loss_minus_fp32_max": float(np.abs(gap).max()),
+            "change_of_loss_minus_fp32_mean": float(gap.mean()), "texts": 4}
 
 
 def main() -> None:
@@ -176,10 +178,9 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     started = now()
     model, tokenizer = open_smollm2()
-    torch.set_float32_matmul_precision("medium" if given.products == "bf16" else "highest")
     counts, runs = FULL if given.full else SHORT
     texts = text_sample(tokenizer, LENGTH, counts)
-    parts = Parts(model, texts[0])
+    parts = Parts(model, texts[0], given.products)
     given.work.mkdir(parents=True, exist_ok=True)
     checked = given.work / f"checks-{given.products}.json"
     if not checked.exists():
@@ -188,14 +189,13 @@ def main() -> None:
     started = checks.pop("started")
     print(f"# {checks}", flush=True)
     figures: dict[str, Any] = {}
-    for window, loops, constants in runs:
+    for window, loops in runs:
         file = given.work / f"{'full' if given.full else 'short'}-{given.products}-{window[0]}-{window[1]}.jsonl"
         names = ["base", "unit", *RULES, *CONSTANTS.get(window, ())]
-        found, matched = measure(parts, texts, window, loops, names, file), {}
-        if constants:
-            means = {name: np.mean([line["etas"] for line in found[name]]) for name in RULES}
-            matched = {name: f"constant {eta:.3f}" for name, eta in means.items()}
-            found |= measure(parts, texts, window, loops, sorted(set(matched.values())), file)
+        found = measure(parts, texts, window, loops, names, file)
+        means = {name: np.mean([line["etas"] for line in found[name]]) for name in RULES}
+        matched = {name: f"constant {eta:.3f}" for name, eta in means.items()}
+        found |= measure(parts, texts, window, loops, sorted(set(matched.values())), file)
         rows = figures[f"{window[0]}-{window[1]}, K={loops}"] = table(found, matched)
         for name, row in rows.items():
             print(f"{window[0]}-{window[1]} K={loops} {name:16} {row['perplexity']:9.4f}  "
