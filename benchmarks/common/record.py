@@ -60,9 +60,12 @@ def earlier_record(setting: Setting, facts: dict[str, Any]) -> dict[str, Any] | 
     if path is None or not Path(path).exists():
         return None
     record: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    there = {"weights": record["model"]["sha256"], "puzzles": record["puzzles"]["fingerprint"],
+    model = model_facts(setting.model, None)
+    there = {"weights": record["model"]["sha256"], "config": record["model"]["config"],
+             "compiled": record["model"]["compiled"], "puzzles": record["puzzles"]["fingerprint"],
              **{name: record["figures"].get(name) for name in facts}}
-    here = {"weights": model_facts(setting.model, None)["sha256"], "puzzles": setting.task.fingerprint(), **facts}
+    here = {"weights": model["sha256"], "config": json.loads(json.dumps(model["config"])),
+            "compiled": setting.options.compile, "puzzles": setting.task.fingerprint(), **facts}
     other = [name for name in here if there[name] != here[name]]
     if other:
         raise SystemExit(f"{path} is of other {', '.join(other)}. Move it away, or leave --resume out.")

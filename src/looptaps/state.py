@@ -71,9 +71,10 @@ def where(rows: Tensor, tree: Tree, other: Tree) -> Tree:
 def put(tree: Tree, rows: Tensor, other: Tree) -> Tree:
     """The tree with the given rows (R,) replaced by those of `other`, in order: refilling places that became free.
 
-    One copy of the tree, however many rows are new; nothing is written into.
+    One copy of the tree, however many rows are new; nothing is written into. Dtypes are the tree's: a fresh counter
+    may still be narrower than one that statistics of float64 have been added to.
     """
-    result: Tree = _map(lambda leaf, new: leaf.index_copy(0, rows, new), tree, other)
+    result: Tree = _map(lambda leaf, new: leaf.index_copy(0, rows, new.to(leaf.dtype)), tree, other)
     return result
 
 

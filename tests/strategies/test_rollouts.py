@@ -132,6 +132,9 @@ def test_rollouts_gone_bad_are_chosen_only_where_all_did():
     answers = [[1, 1, 1], [1, 2, 2], [2, 2, 2]]
     assert _chosen(table(answers, scores, status), "best-q").rollouts.chosen.tolist() == [2, 1, 0]
     assert _chosen(table(answers, scores, status), "mode").rollouts.chosen.tolist() == [2, 0, 0]
+    no_number = [[9.0] * 3, [float("nan"), -torch.inf, 1.0], [float("nan"), 1.0, 1.0]]
+    assert _chosen(table(answers, no_number, [[bad] * 3, [fine] * 3, [bad] * 3]), "best-q").rollouts.chosen.tolist() \
+        == [1, 1, 1]
 
 
 def test_a_bad_sample_harms_no_other(scripted, play):
@@ -179,7 +182,8 @@ def test_fields_out_of_range(fields, error, text):
 
 def test_what_cannot_be_chosen_or_kicked_says_so(scripted, play, make, batch):
     with pytest.raises(InvalidUse, match=r"best-q.*needs a model with a score"):
-        play(lt.Rollouts(lt.FixedDepth(2), n=2), scripted(2))
+        play(lt.Rollouts(lt.FixedDepth(2), n=2), model := scripted(2))
+    assert model.batches == []  # before any loop is spent
     mode = play(lt.Rollouts(lt.FixedDepth(2), n=2, select="mode"), scripted(2))
     assert mode.score is None
     with pytest.raises(InvalidUse, match="needs scores"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import looptaps as lt
-from looptaps.errors import InvalidType, InvalidUse, InvalidValue
+from looptaps.errors import InvalidShape, InvalidType, InvalidUse, InvalidValue
 from looptaps.strategies import FPRMRule
 
 STRATEGIES = [lt.FixedDepth(3), lt.AdaptiveExit(max_loops=6, k_min=2, patience=1, tau=0.5),
@@ -45,6 +45,17 @@ def test_refill_with_random_starts_and_fprms_rule(make, batch):
     served, order = in_order(lt.serve_loop(FPRMRule(), model, stream, lt.TapsGD(), batch_size=3, seed=3))
     assert sorted(order.tolist()) == ids.tolist()
     same(plain, served)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+def test_refill_works_in_every_dtype(make, batch, strategy, dtype):
+    model, puzzles = make("trm", forward_dtype=dtype, state_dtype=dtype), batch(7)
+    plain = strategy.run(model, puzzles, lt.TapsAdam())
+    served, _ = in_order(lt.serve_loop(strategy, model, [puzzles], lt.TapsAdam(), batch_size=7))
+    same(plain, served)
+    refilled, _ = in_order(lt.serve_loop(strategy, model, [puzzles], lt.TapsAdam(), batch_size=2))
+    assert (refilled.loops > 0).all() and refilled.mean_eta.dtype == plain.mean_eta.dtype
 
 
 def test_the_batch_stays_full(scripted):
@@ -102,3 +113,23 @@ def test_bad_input(scripted):
             lt.serve_loop(lt.FixedDepth(2), model, wrong, lt.Standard(), batch_size=2)
     with pytest.raises(InvalidType, match="stream of batches"):
         list(lt.serve_loop(lt.FixedDepth(2), model, [3], lt.Standard(), batch_size=2))
+    with pytest.raises(InvalidType, match="holds NoneType"):  # no end of the stream: what follows would be lost
+        list(lt.serve_loop(lt.FixedDepth(2), model, [stream[0], None, stream[0]], lt.Standard(), batch_size=1))
+
+
+def test_samples_of_another_size_are_refused(make):
+    model = make("looped", seq_len=None)
+    stream = [{"inputs": torch.zeros(2, n, dtype=torch.int64)} for n in (16, 1)]
+    with pytest.raises(InvalidShape, match=r"began with inputs \(16,\) and goes on with inputs \(1,\)"):
+        list(lt.serve_loop(lt.FixedDepth(2), model, stream, lt.Standard(), batch_size=4))
+
+
+@pytest.mark.parametrize("extra", [[1, 2, 1], torch.zeros(2), torch.tensor(1), None], ids=repr)
+def test_whatever_a_batch_holds_has_a_row_for_each_sample(make, extra):
+    model, puzzles = make("trm"), {"inputs": torch.zeros(3, 16, dtype=torch.int64), "puzzle_identifiers": extra}
+    rollouts = lt.Rollouts(lt.FixedDepth(1), n=1, sigma=0.0)
+    for go in (lt.FixedDepth(1).run, rollouts.run):
+        with pytest.raises(InvalidShape, match=r"batch\['puzzle_identifiers'\] must be a tensor with a row for each"):
+            go(model, puzzles, lt.Standard())
+    with pytest.raises(InvalidShape, match="a row for each of the 3 samples"):
+        list(lt.serve_loop(lt.FixedDepth(1), model, [puzzles], lt.Standard(), batch_size=4))

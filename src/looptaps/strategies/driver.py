@@ -156,6 +156,14 @@ def drive(
             running = _compact(running, done) if done else running
 
 
+@torch.no_grad()
+def readout_at_start(rule: StoppingRule, model: AnyLoopModel, batch: dict[str, Tensor], ids: list[int], seed: int
+                     ) -> Readout:
+    """What the model says of the first sample before any loop: whether it has a score shows before hours are spent."""
+    one = Fresh({key: value[:1] for key, value in batch.items()}, [0], ids[:1], [0])
+    return model.readout(_start(rule, model, one, seed, None).tree.carry)
+
+
 def gather(finished: Iterator[Done], size: int) -> Result:
     """All samples of a batch, each in its place."""
     parts = list(finished)

@@ -122,7 +122,7 @@ class QExit(StoppingRule):
 
     Args:
         max_loops: outer loops at the latest.
-        threshold: 0 is the models' own, a probability of one half.
+        threshold: 0 is TRM's own, a probability of one half. (HRM asks for more than its score for going on.)
         k_min: outer loops at the earliest.
 
     In traces `signal` is the score. Models without a Q head cannot be run by it.

@@ -14,7 +14,7 @@ from looptaps.errors import InvalidShape, InvalidType, InvalidUse, invalid
 from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, RolloutTable, Status
-from looptaps.strategies.driver import Kick, Once, drive, gather
+from looptaps.strategies.driver import Kick, Once, drive, gather, readout_at_start
 from looptaps.strategies.rule import StoppingRule, check_ids, check_model, check_seed, check_whole
 from looptaps.strategies.trace import RunTrace, TraceOption, recorder_for, stack_columns
 
@@ -36,8 +36,9 @@ class Rollouts:
     Args:
         inner: the stopping rule of each rollout.
         n: how many.
-        sigma: standard deviation of the noise. At 0 every rollout is the plain run, bit for bit: they then run one
-            after the other, in the plain run's batches.
+        sigma: standard deviation of the noise. At 0 every rollout is the plain run, bit for bit (where the model
+            draws no start: a drawn one belongs to its rollout): they then run one after the other, in the plain run's
+            batches.
         where: the state that is kicked.
         select: how the answer is chosen.
         max_rows: how many rows may run at a time; rollouts beyond run later. One rollout of the whole batch always
@@ -92,21 +93,20 @@ class Rollouts:
         check_model(model)
         self.inner.check(model)
         size = len(ids)
+        if self.select == "best-q" and readout_at_start(self.inner, model, batch, ids, seed).score is None:
+            raise InvalidUse(f"Rollouts(select='best-q') needs a model with a score, but {type(model).__name__} "
+                             "has none here. Use select='mode', or train the model with a Q head.")
         together = 1 if self.sigma == 0 else max(1, min(self.n, self.max_rows // size))
         noise = Kick(self.where, self.sigma)
         parts: list[Result] = []
         traces: list[RunTrace] = []
         for first in range(0, self.n, together):
             numbers = range(first, min(first + together, self.n))
-            rows = {key: torch.cat([value] * len(numbers)) for key, value in batch.items() if isinstance(value, Tensor)}
+            rows = {key: torch.cat([value] * len(numbers)) for key, value in batch.items()}
             source = Once(rows, ids * len(numbers), [r for r in numbers for _ in ids])
             recorder = recorder_for(trace, size * len(numbers))
             done = drive(self.inner, model, control, source, seed=seed, noise=noise, recorder=recorder)
-            part = gather(done, size * len(numbers))
-            if self.select == "best-q" and part.score is None:
-                raise InvalidUse(f"Rollouts(select='best-q') needs a model with a score, but {type(model).__name__} "
-                                 "has none here. Use select='mode', or train the model with a Q head.")
-            parts.append(part)
+            parts.append(gather(done, size * len(numbers)))
             if recorder is not None:
                 traces.append(recorder.trace())
         result = _chosen(_table(Result.join(parts), self.n), self.select)
@@ -184,7 +184,8 @@ def _chosen(table: RolloutTable, select: Select) -> Result:
     """One rollout per sample; updates are those of all."""
     if select == "best-q":
         assert table.score is not None
-        value = table.score.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        least = torch.finfo(table.score.dtype).min  # still above a rollout that went bad
+        value = table.score.nan_to_num(nan=least, posinf=torch.inf, neginf=least)
     else:
         value = _votes(table)
     bad = table.status == int(Status.NONFINITE)

@@ -94,6 +94,11 @@ def check_ids(batch: Any, ids: Any) -> list[int]:
                           f"{type(batch).__name__}{'' if inputs is None else ' with inputs of another kind'}.")
     if not len(inputs):
         raise InvalidShape("This batch holds no samples. Leave empty batches out.")
+    for key, value in batch.items():
+        if not isinstance(value, Tensor) or value.ndim < 1 or len(value) != len(inputs):
+            found = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidShape(f"batch[{key!r}] must be a tensor with a row for each of the {len(inputs)} samples, but "
+                               f"is {found}. Use torch.as_tensor, or leave it out.")
     if isinstance(ids, Tensor) and (ids.is_floating_point() or ids.ndim != 1):
         raise InvalidType(f"ids must be whole numbers (B,), but are {ids.dtype} of shape {tuple(ids.shape)}. "
                           "Use task.ids.")

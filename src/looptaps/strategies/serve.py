@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from looptaps.errors import InvalidType, InvalidUse
+from looptaps.errors import InvalidShape, InvalidType, InvalidUse
 from looptaps.loop import as_control
 from looptaps.loop.model import AnyLoopModel
 from looptaps.strategies.base import Result, View
@@ -83,8 +83,11 @@ class _Watch:
         self._watch(places, view)
 
 
+_END = object()  # no item of a stream
+
+
 class _Stream:
-    """A stream of batches, taken in pieces."""
+    """A stream of batches, taken in pieces. Its puzzles run side by side, so all have one size."""
 
     def __init__(self, stream: Iterable[Any]) -> None:
         self._items = iter(stream)
@@ -92,16 +95,17 @@ class _Stream:
         self._ids: list[int] = []
         self._used = 0
         self._numbered = 0
+        self._shapes: dict[str, torch.Size] | None = None
 
     def take(self, most: int | None) -> Fresh | None:
         if self._used == len(self._ids):
-            item = next(self._items, None)
-            if item is None:
+            item = next(self._items, _END)
+            if item is _END:
                 return None
             self._open(item)
         end = len(self._ids) if most is None else min(len(self._ids), self._used + most)
         rows, self._used = slice(self._used, end), end
-        batch = {key: value[rows] for key, value in self._batch.items() if isinstance(value, Tensor)}
+        batch = {key: value[rows] for key, value in self._batch.items()}
         ids = self._ids[rows]
         return Fresh(batch, list(ids), ids, [0] * len(ids))
 
@@ -114,10 +118,19 @@ class _Stream:
                                   f"{type(item).__name__}.")
             ids, batch = item
         numbers = check_ids(batch, ids)
+        shapes = {key: value.shape[1:] for key, value in batch.items()}
+        self._shapes = self._shapes or shapes
+        if shapes != self._shapes:
+            raise InvalidShape(f"serve_loop runs samples of one shape side by side: this stream began with "
+                               f"{_words(self._shapes)} and goes on with {_words(shapes)}. Make a stream for each.")
         if ids is None:
             numbers = [self._numbered + i for i in numbers]
             self._numbered += len(numbers)
         self._batch, self._ids, self._used = batch, numbers, 0
+
+
+def _words(shapes: dict[str, torch.Size]) -> str:
+    return ", ".join(f"{key} {tuple(shape)}" for key, shape in shapes.items())
 
 
 __all__ = ["Served", "serve_loop"]
