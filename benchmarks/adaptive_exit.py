@@ -27,6 +27,7 @@ from scipy import stats
 
 import looptaps as lt
 from looptaps.evaluation.difficulty import by_difficulty
+from looptaps.evaluation.measure import Policy, warm_up
 from looptaps.evaluation.provenance import now
 from looptaps.tasks.base import TaskBatch, score
 
@@ -121,7 +122,9 @@ def main() -> None:
     segments = [parts[i : i + given.segment] for i in range(0, len(parts), given.segment)]
     controls: dict[str, Any] = {UNIT: lt.Standard(), TAPS: lt.spec(TAPS)}
     turns = [(name, way) for name in controls for way in WAYS]
-    for name, way in turns:  # allocations and compilation are not what is measured
+    for control in controls.values():  # allocations and compilation, for batches of any size, are not what is measured
+        warm_up(model, parts[0].batch, Policy(control))
+    for name, way in turns:
         run(way, model, segments[0][:1], controls[name], min(loops, 5))
 
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -82,17 +82,18 @@ def run(setting: Setting, columns: dict[str, Column], unit: str, loops: int, rep
 def main() -> None:
     options = parser("control_axes", __doc__, limit=16, full=4096, batch_size=256)
     options.add_argument("--loops", type=int, help="outer loops (default 4; --full 32)")
+    options.add_argument("--rules", nargs="+", default=list(RULES), help=f"default: {' '.join(RULES)}")
     options.add_argument("--repeats", type=int, default=1)
     setting = open_setting(options.parse_args())
     given, started = setting.options, now()
     loops = given.loops or (32 if given.full else 4)
 
     columns = {"unit": Column(lt.Standard())}
-    for rule in RULES:
+    for rule in given.rules:
         for axis, changes in AXES.items():
             columns[f"{rule}: {axis}"] = Column(lt.Control(lt.spec(rule), **changes), rule, axis)
     run(setting, columns, "unit", loops, given.repeats)
-    constants = {rule: Column(lt.Constant(round(columns[f"{rule}: {DEFAULT}"].eta, 4))) for rule in RULES}
+    constants = {rule: Column(lt.Constant(round(columns[f"{rule}: {DEFAULT}"].eta, 4))) for rule in given.rules}
     # The constants can only be known now; the unit step runs beside them once more, for their seconds.
     run(setting, {"unit": Column(lt.Standard()), **constants}, "unit", loops, given.repeats)
 
