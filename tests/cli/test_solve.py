@@ -1,5 +1,6 @@
 """`looptaps solve` with the models in the package and with one's own: Sudokus of any size, mazes, and wrong input."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from looptaps.cli.main import app
 from looptaps.errors import InvalidFile, InvalidUse, InvalidValue
 from looptaps.models import save_model
 from looptaps.models.trm import TRM, TRMConfig
-from looptaps.tasks.board import board_text, to_board
+from looptaps.tasks.board import board_text, format_board, solve_board, to_board, to_tokens
 from looptaps.tasks.maze import generate_mazes, maze_text
 from looptaps.tasks.sudoku import generate
 
@@ -71,10 +72,41 @@ def test_a_grid_of_the_models_own_size_is_read(untrained):
     assert "A 6x6 Sudoku has 36 cells, but 35" in str(run(puzzle[:-1], "--model", model).exception)
 
 
+def test_a_grid_with_boxes_turned_is_read_and_drawn_with_them(untrained):
+    (tokens,), _ = generate(1, seed=3, box=(3, 2))
+    puzzle = board_text(to_board(tokens))
+    with pytest.raises(InvalidValue):
+        solve_board(to_board(tokens), box=(2, 3))
+    done = run(puzzle, "--model", untrained(36, 8), "--loops", "4")
+    assert done.exit_code == 1, done.output
+    assert "\n(boxes of 3 rows and 2 columns)\n" in done.output
+    assert done.output.splitlines()[3].count("+") == 2  # three boxes side by side, three rows each
+    twice = "11" + "." * 34
+    assert "1 stands twice in row 1" in str(run(twice, "--model", untrained(36, 8)).exception)
+
+
+def test_a_grid_that_has_an_answer_with_either_box_may_be_answered_with_either(untrained):
+    from looptaps.cli.solve import _sudoku
+
+    config = TRMConfig(vocab_size=8, seq_len=36)
+    for tokens in generate(100, seed=5, box=(3, 2))[0]:
+        board = to_board(tokens)
+        with contextlib.suppress(InvalidValue):
+            answers = {box: solve_board(board, box=box)[0] for box in ((2, 3), (3, 2))}
+            break
+    posed = _sudoku(board_text(board), "trm:mine", config)
+    assert (answers[2, 3] != answers[3, 2]).any()
+    for box, answer in answers.items():
+        assert posed.fault(to_tokens(answer)) is None
+        assert posed.show(to_tokens(answer)).startswith(format_board(answer, box=box))
+    assert posed.fault(to_tokens(board)) is not None
+
+
 @pytest.mark.parametrize(("words", "error", "message"), [
     (["nowhere.txt"], InvalidFile, "There is no file nowhere.txt"),
     (["some/folder/puzzle"], InvalidFile, "There is no file some/folder/puzzle"),
-    (["."], InvalidFile, "is a folder"),
+    (["."], InvalidFile, ". is a folder"),
+    ([""], InvalidValue, "The puzzle is an empty text. Give its characters, a file, or -"),
     ([EASY, "--model", "trm:maze"], InvalidUse, "trm:maze is no model of Sudokus: it works on 196 cells of 6 tokens"),
     (["##S\n", "--model", "trm:sudoku"], InvalidUse, "trm:sudoku is no model of mazes"),
     (["S###\n####\n####\n###G"], InvalidUse, "solves mazes of 14 x 14 cells, but this one has 4 x 4"),

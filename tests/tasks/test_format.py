@@ -16,6 +16,7 @@ from looptaps.tasks import MazeTask, SudokuTask, overlap
 from looptaps.tasks.build import build_maze, build_sudoku
 from looptaps.tasks.format import ARRAYS, Dataset, read_dataset, write_dataset
 from looptaps.tasks.random64 import held_out
+from looptaps.tasks.sudoku import generate
 from looptaps.tasks.sudoku_csv import read_csv, write_csv
 
 DATA = Path(__file__).parent.parent / "data"
@@ -88,6 +89,39 @@ def test_built_datasets_are_valid_and_their_splits_disjoint(tmp_path: Path) -> N
         assert len(train) == rows
         assert len(overlap(train, test)) == 0
         assert not any(held_out(np.array(row)) for row in train.inputs)
+
+
+def test_augmented_training_rows_are_int64_as_in_the_released_files_and_all_else_is_uint8(tmp_path: Path) -> None:
+    build_sudoku(tmp_path / "plain", n=3, n_test=2, box=(2, 2))
+    build_sudoku(tmp_path / "augmented", n=3, n_test=2, box=(2, 2), augment=1)
+    build_maze(tmp_path / "maze", n=2, n_test=2, size=8, augment=True)
+    found = {(folder, split): {str(getattr(read_dataset(tmp_path / folder / split), name).dtype)
+                               for name in ("inputs", "labels")}
+             for folder in ("plain", "augmented", "maze") for split in ("train", "test")}
+    assert found.pop(("augmented", "train")) == {"int64"}
+    assert set(map(tuple, found.values())) == {("uint8",)}
+
+
+@pytest.mark.parametrize("box", [(3, 2), (4, 2), (2, 3)])
+def test_a_built_dataset_opens_again_whatever_its_box(tmp_path: Path, box: tuple[int, int]) -> None:
+    folder = build_sudoku(tmp_path / "d", n=6, n_test=6, box=box)
+    for split in ("train", "test"):
+        opened = SudokuTask.open(str(folder / split))
+        expected, _ = generate(6, 0, box=box, test=split == "test")
+        assert (np.asarray(opened.inputs) == expected).all()
+        given = SudokuTask.from_dataset(folder / split, box=box)
+        assert opened.difficulty["rating"].tolist() == given.difficulty["rating"].tolist()
+    if box != (2, 3):
+        with pytest.raises(InvalidValue, match="row 0 has no solution"):  # a box that is given is the one that counts
+            SudokuTask.from_dataset(folder / "test", box=box[::-1])
+
+
+def test_a_wrong_answer_is_wrong_in_either_box(tmp_path: Path) -> None:
+    folder = build_sudoku(tmp_path / "d", n=3, n_test=3, box=(3, 2)) / "test"
+    labels = np.load(folder / "all__labels.npy")
+    np.save(folder / "all__labels.npy", labels[[1, 0, 2]])
+    with pytest.raises(InvalidValue, match="sudoku: row 0 has"):
+        SudokuTask.from_dataset(folder)
 
 
 def test_sudoku_extreme_rows_become_a_dataset(tmp_path: Path) -> None:

@@ -147,6 +147,26 @@ def test_a_run_is_not_overwritten_nor_gone_on_with_as_another(recipe: Path, tmp_
         LanguageTrainer(short, tmp_path / "nothing", device="cpu", resume=True)
 
 
+def test_a_run_that_ended_before_its_first_checkpoint_leaves_nothing_to_the_next(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: LanguageTrainer) -> None:
+        raise KeyboardInterrupt
+
+    recipe.write_text(TINY.replace("checkpoint_minutes = 0.003", "").replace("steps = 30", "steps = 10"))
+    values = load_language_recipe(recipe)
+    with monkeypatch.context() as patched:
+        patched.setattr(LanguageTrainer, "save", stop)
+        with pytest.raises(KeyboardInterrupt):
+            LanguageTrainer(values, tmp_path / "run", device="cpu").run()
+    assert [line["step"] for line in lines(tmp_path / "run" / "curve.jsonl")] == [10]
+    other = values.model_copy(update={"seed": 1})
+    for name in ("run", "clean"):
+        LanguageTrainer(other, tmp_path / name, device="cpu").run()
+    for name in ("log.jsonl", "curve.jsonl"):
+        assert lines(tmp_path / "run" / name) == lines(tmp_path / "clean" / name)
+
+
 def test_time_ends_a_run(recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(TINY.replace("steps = 30", "steps = 1000000"))
     arguments = ["train", "--recipe", str(recipe), "--out", str(tmp_path / "run"), "--minutes", "0.02",

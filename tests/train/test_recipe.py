@@ -11,6 +11,7 @@ from looptaps.errors import InvalidFile, InvalidUse, InvalidValue, LooptapsError
 from looptaps.train import Trainer, load_recipe, parse_recipe
 from looptaps.train.recipe import recipe_from
 
+EXTRA = "extra = [[0, 6], [500, 2]]"
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("train_*.toml"))
 
 
@@ -63,6 +64,8 @@ def test_values_round_trip_and_the_digest_is_of_the_meaning(tiny_text: str) -> N
         ("lr = 3e-3", "kind = 'sgd'", InvalidValue, "optimizer.kind is 'sgd'"),
         ("[halting]", "[loss]\npenalty_mu = 1e-3\n[halting]", InvalidValue, r"needs a \[control\] section"),
         ("[halting]", "[halting", InvalidFile, "is not TOML"),
+        *((EXTRA, f"extra = {value}", InvalidValue, r"data\.extra is .*must be a whole number >= 0, or \[from sample")
+          for value in ("[[5]]", "[5]", "[[0, 1, 2]]", "[[0, 1.5]]", "'6'", "true", "0.5")),
     ],
 )
 def test_a_mistake_is_named(tiny_text: str, old: str, new: str, kind: type[LooptapsError], message: str) -> None:
@@ -80,6 +83,15 @@ def test_a_mistake_is_named(tiny_text: str, old: str, new: str, kind: type[Loopt
         ("[data]", "[data]\ntask = 'sudoko'", UnknownName, "Did you mean 'sudoku'"),
         ("pool = 64", "poool = 64", UnknownName, "Did you mean 'pool'"),
         ("[halting]", "[control]\ncontroller = 'taps-gf'\n[halting]", UnknownName, "Did you mean 'taps-gd'"),
+        *(("box = [2, 2]", f"box = {value}", InvalidValue, "SudokuStreamConfig.box must be two whole numbers")
+          for value in ("[2]", "'3x3'", "'33'", "3", "[2, 3, 4]", "[2.0, 2]", "[true, 2]")),
+        ("box = [2, 2]", "box = [2, 9]", InvalidValue, "must be 2, 3 or 4"),
+        (EXTRA, "extra = [[1, 6]]", InvalidValue, r"SudokuStreamConfig\.extra must be .*rising from sample 0"),
+        (EXTRA, "extra = []", InvalidValue, r"SudokuStreamConfig\.extra must be .*rising from sample 0"),
+        *((f"options = {{box = [2, 2], pool = 64}}\n{EXTRA}",
+           f"task = 'maze'\noptions = {{size = 8, pool = 8, shortest = {value}}}", InvalidValue,
+           r"MazeStreamConfig\.shortest must be moves >= 1, or \(from sample, moves\) pairs")
+          for value in ("[[0]]", "[3]", "'3'", "2.5", "[[0, 2.5]]", "[[0, 0]]")),
     ],
 )
 def test_a_mistake_beyond_the_form_is_named_before_anything_is_written(
@@ -88,6 +100,17 @@ def test_a_mistake_beyond_the_form_is_named_before_anything_is_written(
     assert old in tiny_text
     with pytest.raises(kind, match=message):
         Trainer(parse_recipe(tiny_text.replace(old, new, 1)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["looped", "fprm"])
+def test_outer_control_of_a_model_with_one_state_is_refused_before_anything_is_written(
+    tmp_path: Path, tiny_text: str, kind: str
+) -> None:
+    text = tiny_text.replace('"trm"', f'"{kind}"').replace(", H_cycles = 2, L_cycles = 2", "")
+    text = text.replace('tracker = "none"\n', "") + "[control]\ncontroller = 'taps-gd'\nsite = 'outer'\n"
+    with pytest.raises(InvalidValue, match=r"Control\.site must be 'inner', but is 'outer'.* has one state only"):
+        Trainer(parse_recipe(text), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

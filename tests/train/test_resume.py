@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,29 @@ def test_a_run_can_start_from_the_checkpoint_before_another_ones_decay(tmp_path:
     assert [both[k] for k in range(1, 12)] == [losses(tmp_path / "first")[k] for k in range(1, 12)]
     stages = json.loads((tmp_path / "second" / "run.json").read_text())["stages"]
     assert [(stage["from_step"], stage["recipe"]["schedule"]["steps"]) for stage in stages] == [(0, 20), (10, 40)]
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_leaves_nothing_to_the_next(
+    tmp_path: Path, tiny_text: str
+) -> None:
+    def stop(step: int, _loss: float) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    text = tiny_text.replace("every = 1000", "every = 5")
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(parse_recipe(text), tmp_path / "run").run(stop)
+    assert [line["step"] for line in lines(tmp_path / "run" / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines(tmp_path / "run" / "curve.jsonl")] == [5]
+    other = parse_recipe("seed = 1\n" + text.replace("steps = 20", "steps = 5"))
+    for name in ("run", "clean"):
+        Trainer(other, tmp_path / name).run()
+    assert list(losses(tmp_path / "run").items()) == list(losses(tmp_path / "clean").items())
+    curves = [[(line["step"], line["exact"]) for line in lines(tmp_path / run / "curve.jsonl")]
+              for run in ("run", "clean")]
+    assert curves[0] == curves[1]
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert re.findall(r"^\| (\d+) \|", card, re.MULTILINE) == ["5"]
 
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path, tiny_text: str) -> None:

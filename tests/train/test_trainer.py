@@ -17,6 +17,7 @@ import looptaps as lt
 from looptaps.errors import InvalidValue
 from looptaps.tasks import SudokuStream, SudokuStreamConfig
 from looptaps.train import Trainer, parse_recipe
+from looptaps.train import checkpointing as files
 from looptaps.train.carry import StepOutput, empty_slots, refill, settle
 from looptaps.train.exporting import export
 from looptaps.train.recipe import HaltingRecipe
@@ -182,6 +183,16 @@ def test_one_file_is_exported_with_a_card_that_names_it(tmp_path: Path, tiny_tex
     sha256 = hashlib.sha256(out.read_bytes()).hexdigest()
     assert f"`mine.safetensors` sha256 {sha256}" in out.with_suffix(".md").read_text()
     assert lt.load_model("trm", out).config == trainer.model.config
+
+
+def test_the_card_says_whose_cpu_minutes_it_counts(tmp_path: Path, tiny_text: str) -> None:
+    trainer = Trainer(parse_recipe(tiny_text), tmp_path / "run")
+    card = (trainer.run() / "README.md").read_text()
+    assert re.search(r"\([\d.]+ CPU-minutes\), seed 0$", card, re.MULTILINE)
+    state = files.load(trainer.last)
+    files.save(trainer.last, {**state, "world_size": 2})
+    card = (export(tmp_path / "run") / "README.md").read_text()
+    assert re.search(r"\([\d.]+ CPU-minutes of the first process alone\), seed 0$", card, re.MULTILINE)
 
 
 def test_tensorboard_gets_losses_and_accuracy_by_loop(tmp_path: Path, tiny_text: str) -> None:

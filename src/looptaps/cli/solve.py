@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from looptaps.errors import InvalidFile, InvalidUse
+from looptaps.errors import InvalidFile, InvalidUse, InvalidValue
 
 app = typer.Typer(add_completion=False)
 
@@ -71,6 +71,8 @@ def _text(puzzle: str) -> str:
     try:
         if puzzle == "-":
             return sys.stdin.read()
+        if not puzzle:
+            raise InvalidValue("The puzzle is an empty text. Give its characters, a file, or - for standard input.")
         # A board is text too, and no file has its name.
         path = Path(puzzle)
         if len(puzzle) < 256 and path.is_file():
@@ -92,16 +94,33 @@ def _sudoku(text: str, name: str, config: Any) -> Posed:
     if (cells, config.vocab_size) not in sizes:
         raise InvalidUse(f"{name} is no model of Sudokus: it works on {cells} cells of {config.vocab_size} tokens. "
                          "Leave --model out for trm:sudoku.")
-    box, digits = shape_of(cells), sizes[cells, config.vocab_size]
-    board = parse_board(text, box=box)
-    right, _ = solve_board(board, box=box)  # says so where there is no solution, or more than one
+    usual, digits = shape_of(cells), sizes[cells, config.vocab_size]
+    answers: dict[tuple[int, int], Any] = {}
+    refused: list[InvalidValue] = []
+    for box in dict.fromkeys((usual, usual[::-1])):  # a text tells no box: 6x6 may mean 2x3 or 3x2
+        try:
+            board = parse_board(text, box=box)
+            answers[box], _ = solve_board(board, box=box)  # refuses what has no solution, or more than one
+        except InvalidValue as error:
+            refused.append(error)
+    if not answers:
+        raise refused[0]
+
+    def used(tokens: Any) -> tuple[int, int]:
+        right = (box for box in answers if answer_fault(board, to_board(tokens), box=box) is None)
+        return next(right, next(iter(answers)))
+
+    def show(tokens: Any) -> str:
+        box = used(tokens)
+        note = "" if box == usual else f"\n(boxes of {box[0]} rows and {box[1]} columns)"
+        return format_board(to_board(tokens), box=box) + note
 
     def fault(tokens: Any) -> str | None:
         if (tokens > digits + 1).any():
             return "it holds something other than digits"
-        return answer_fault(board, to_board(tokens), box=box)
+        return answer_fault(board, to_board(tokens), box=used(tokens))
 
-    return Posed(to_tokens(board), to_tokens(right), lambda tokens: format_board(to_board(tokens), box=box), fault)
+    return Posed(to_tokens(board), to_tokens(next(iter(answers.values()))), show, fault)
 
 
 def _maze(text: str, name: str, config: Any) -> Posed:

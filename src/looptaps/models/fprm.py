@@ -168,7 +168,7 @@ class FPRM(PuzzleModel):
     ) -> tuple[FPRMCarry, Memory, StepStats]:
         """One outer loop: one iteration in evaluation, `n_backwards_L` in training."""
         control = as_control(control)
-        check_inner(type(self).__name__, control)
+        self.check_control(control)
         iterations = self.config.n_backwards_L if self.training else 1
         run = LoopRun(control, memory, carry.z_L, iterations, trace, moves)
         weights, rotary = self.L_level.weights(self._dtype), self._rotary(carry.x)
@@ -179,6 +179,9 @@ class FPRM(PuzzleModel):
             carry = self._adapt(carry, proposal)._replace(z_L=moved)
         memory, stats = run.finish((carry.z_L,), iterations * self.config.L_layers, 0)
         return carry, memory, stats
+
+    def check_control(self, control: Control) -> None:
+        check_inner(type(self).__name__, control)
 
     def answer_state(self, carry: FPRMCarry) -> Tensor:
         return carry.z_L

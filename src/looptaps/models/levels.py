@@ -51,6 +51,9 @@ class TwoLevelModel(PuzzleModel):
     def cores(self) -> list[nn.Module]:
         return list(dict.fromkeys((self.L_level, self._high)))
 
+    def check_control(self, control: Control) -> None:
+        check_outer(type(self).__name__, control)
+
     def answer_state(self, carry: Carry) -> Tensor:
         return carry.z_H
 
@@ -70,7 +73,7 @@ class TwoLevelModel(PuzzleModel):
     ) -> tuple[Carry, Memory, StepStats]:
         """One outer loop: H_cycles cycles of L_cycles controlled z_L updates and one z_H update each."""
         config, control = self.config, as_control(control)
-        check_outer(type(self).__name__, control)
+        self.check_control(control)
         z_H, z_L, x = carry
         per_cycle, at_loop = config.L_cycles, control.site == "outer" and control.outer_at == "loop"
         run = LoopRun(control, memory, z_L, config.H_cycles * per_cycle, trace, moves)

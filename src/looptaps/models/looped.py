@@ -91,7 +91,7 @@ class LoopedTransformer(PuzzleModel):
     ) -> tuple[LoopedCarry, Memory, StepStats]:
         """One outer loop: L_cycles controlled updates."""
         config, control = self.config, as_control(control)
-        check_inner(type(self).__name__, control)
+        self.check_control(control)
         h, x = carry
         run = LoopRun(control, memory, h, config.L_cycles, trace, moves)
         weights, rotary = self.core.weights(self._dtype), self._rotary(x)
@@ -99,6 +99,9 @@ class LoopedTransformer(PuzzleModel):
             h = run.step(h, self.core(h, x, weights, rotary))
         memory, stats = run.finish((h,), config.L_cycles * len(weights), 0)
         return LoopedCarry(h, x), memory, stats
+
+    def check_control(self, control: Control) -> None:
+        check_inner(type(self).__name__, control)
 
     def answer_state(self, carry: LoopedCarry) -> Tensor:
         return rms_norm(carry.z_L, self.config.rms_norm_eps)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from looptaps import state as trees
-from looptaps.loop import Readout
+from looptaps.loop import Control, Readout
 from looptaps.models.base import DTYPES, Heads, check_batch
 from looptaps.models.hub import SavedModel
 from looptaps.models.layers import CastedEmbedding, CastedLinear, PuzzleEmbedding, Rotary, rotary_table
@@ -67,6 +67,9 @@ class PuzzleModel(SavedModel):
         """
         fresh = self.begin(batch)
         return trees.where(halted, fresh, trees.detach(carry))._replace(x=fresh.x)  # type: ignore[no-any-return]
+
+    def check_control(self, control: Control) -> None:
+        """Raise where `advance` would refuse this control; by default it refuses none."""
 
     def answer_state(self, carry: Any) -> Tensor:
         """The state (B, prefix + n, d) that the heads read."""

@@ -188,18 +188,34 @@ def overlap(puzzles: Task | Tokens, others: Task | Tokens) -> npt.NDArray[np.int
     return np.array([i for i, row in enumerate(mine.astype(np.uint8)) if row.tobytes() in known], np.int64)
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer; True and False are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def check_seed(owner: str, seed: int) -> int:
     """Seeds are integers in 0..2^63-1."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+    if not is_whole(seed) or not 0 <= seed < 2**63:
         raise invalid(owner, "seed", "an integer in 0..2^63-1", seed, "Use 0, for instance.")
     return int(seed)
 
 
 def check_count(owner: str, field: str, value: int, least: int = 1) -> int:
     """An integer that is at least so large."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_whole(value) or value < least:
         raise invalid(owner, field, f"an integer >= {least}", value, f"Use {max(least, 1)} or more.")
     return int(value)
+
+
+def check_phases(owner: str, field: str, value: Any, least: int, what: str, fix: str) -> tuple[tuple[int, int], ...]:
+    """(from sample, value) pairs that rise from sample 0, each value at least so large."""
+    pairs = value if isinstance(value, list | tuple) else ()
+    if all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_whole, pair)) for pair in pairs):
+        begins = [begin for begin, _ in pairs]
+        if begins and begins[0] == 0 and begins == sorted(set(begins)) and min(most for _, most in pairs) >= least:
+            return tuple((int(begin), int(most)) for begin, most in pairs)
+    accepted = f"{what} >= {least}, or (from sample, {what}) pairs rising from sample 0"
+    raise invalid(owner, field, accepted, value, fix)
 
 
 def open_task(text: str) -> Task:

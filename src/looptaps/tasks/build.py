@@ -56,7 +56,9 @@ def build_sudoku(
             new, answers = (np.empty((len(copies), shape.n**2), np.uint8) for _ in range(2))
             copy_rows(seed, copies, shape.box, 0, inputs[copies], labels[copies], new, answers)
             inputs[copies], labels[copies] = new, answers
-        splits[split] = Dataset.of(inputs, labels, vocab_size=shape.n + 2, group=group, variant=variant)
+        # The released builder writes augmented rows as int64, others as uint8.
+        rows = (part.astype(np.int64 if group > 1 else np.uint8) for part in (inputs, labels))
+        splits[split] = Dataset.of(*rows, vocab_size=shape.n + 2, group=group, variant=variant)
     return _write_disjoint(out, splits)
 
 

@@ -1,10 +1,8 @@
 """Endless maze training samples: generated mazes, or fixed rows, in all orientations.
 
-A 30x30 maze costs about twenty milliseconds to generate, a copy some ten microseconds; so a pool rolls along as for
-Sudoku, each base being used about `copies` times in 16 versions (8 orientations, start and goal exchanged).
-
-Measured on one core of a busy two-core machine: 50 to 75 new 30x30 mazes and about 1,300 streamed samples per second;
-three to four seconds to fill the default pool (also on resuming).
+A maze costs many times what a copy does (benchmarks/results/generators.json); so a pool rolls along as for Sudoku,
+each base being used about `copies` times in 16 versions (8 orientations, start and goal exchanged). The pool is filled
+at the first sample, and again on resuming.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from looptaps.errors import invalid
-from looptaps.tasks.base import Tokens, check_count, check_seed
+from looptaps.tasks.base import Tokens, check_count, check_phases, check_seed
 from looptaps.tasks.maze import VOCAB, check_size, maze_size, too_rare
 from looptaps.tasks.maze_kernel import copy_mazes, label_mazes, stream_mazes
 from looptaps.tasks.random64 import U8
@@ -51,12 +48,8 @@ class MazeStreamConfig:
             if self.shortest is not None:
                 check_count(name, "shortest", self.shortest)
             return
-        phases = tuple((int(begin), int(moves)) for begin, moves in self.shortest)
-        begins = [begin for begin, _ in phases]
-        if not phases or begins[0] != 0 or begins != sorted(set(begins)) or min(moves for _, moves in phases) < 1:
-            raise invalid(name, "shortest", "moves >= 1, or (from sample, moves) pairs rising from sample 0",
-                          self.shortest, "Use ((0, 4), (40000, 109)), for instance.")  # fmt: skip
-        object.__setattr__(self, "shortest", phases)
+        fix = "Use ((0, 4), (40000, 109)), for instance."
+        object.__setattr__(self, "shortest", check_phases(name, "shortest", self.shortest, 1, "moves", fix))
 
     @property
     def phases(self) -> Phases:

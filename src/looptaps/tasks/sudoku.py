@@ -5,6 +5,8 @@ Tokens, as in the released files: 0 pad, 1 blank, digit d is d + 1.
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,11 @@ class SudokuTask(Task):
 
     @classmethod
     def from_dataset(cls, folder: str | Path, *, box: tuple[int, int] | None = None) -> SudokuTask:
-        """A folder in the released npy format, memory-mapped. The box shape follows from the size."""
+        """A folder in the released npy format, memory-mapped.
+
+        Such files tell no box: it is the usual one of the size, or, where the answers break its rules, the same turned
+        (3x2 instead of 2x3).
+        """
         from looptaps.tasks.format import read_dataset
 
         dataset = read_dataset(folder)
@@ -105,7 +111,14 @@ class SudokuTask(Task):
                 f"{folder} has vocabulary {dataset.meta.vocab_size}, but a Sudoku of {dataset.meta.seq_len} cells has "
                 f"{shape[0] * shape[1] + 2} tokens. Is it another task's folder?"
             )
-        return cls.from_tokens(dataset.inputs, dataset.labels, origin=f"sudoku:{folder}", box=shape)
+        read = partial(cls.from_tokens, dataset.inputs, dataset.labels, origin=f"sudoku:{folder}")
+        try:
+            return read(box=shape)
+        except InvalidValue:
+            if box is None and shape[0] != shape[1]:
+                with contextlib.suppress(InvalidValue):
+                    return read(box=shape[::-1])
+            raise
 
     @classmethod
     def bundled(cls) -> SudokuTask:

@@ -1,11 +1,9 @@
 """Endless Sudoku training samples: generated minimal puzzles, or fixed rows, in random symmetric copies.
 
-Generating a minimal 9x9 puzzle costs about half a millisecond, a symmetric copy a few microseconds. So a pool of
+Generating a puzzle costs many times what a symmetric copy does (benchmarks/results/generators.json). So a pool of
 `pool` base puzzles rolls along: after every `copies` samples one new base enters and the oldest leaves, and each
-sample is a random symmetric copy (one of 1.2e12 for 9x9) of a random base of the pool.
-
-Measured on one core of a busy two-core machine: 1,700 to 2,000 new minimal 9x9 puzzles per second, 45,000 to 52,000
-streamed samples per second with the default pool, half a second to fill it (also on resuming).
+sample is a random symmetric copy (one of 1.2e12 for 9x9) of a random base of the pool. The pool is filled at the first
+sample, and again on resuming.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from looptaps.errors import invalid
-from looptaps.tasks.base import Tokens, check_count, check_seed
+from looptaps.tasks.base import Tokens, check_count, check_phases, check_seed, is_whole
 from looptaps.tasks.random64 import U8
 from looptaps.tasks.stream import BaseStream, RowStream
 from looptaps.tasks.sudoku_kernel import copy_rows, geometry, stream_samples
@@ -43,6 +41,8 @@ class SudokuStreamConfig:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
+        if not (isinstance(self.box, list | tuple) and len(self.box) == 2 and all(map(is_whole, self.box))):
+            raise invalid(name, "box", "two whole numbers, rows and columns", self.box, "Use (3, 3) for 9x9.")
         object.__setattr__(self, "box", tuple(self.box))
         geometry(*self.box)
         check_seed(name, self.seed)
@@ -51,12 +51,8 @@ class SudokuStreamConfig:
         if isinstance(self.extra, int):
             check_count(name, "extra", self.extra, 0)
             return
-        phases = tuple((int(begin), int(most)) for begin, most in self.extra)
-        begins = [begin for begin, _ in phases]
-        if not phases or begins[0] != 0 or begins != sorted(set(begins)) or min(most for _, most in phases) < 0:
-            raise invalid(name, "extra", "a number >= 0, or (from sample, most clues) pairs rising from sample 0",
-                          self.extra, "Use ((0, 16), (40000, 8)), for instance.")  # fmt: skip
-        object.__setattr__(self, "extra", phases)
+        fix = "Use ((0, 16), (40000, 8)), for instance."
+        object.__setattr__(self, "extra", check_phases(name, "extra", self.extra, 0, "clues", fix))
 
     @property
     def phases(self) -> Sequence[tuple[int, int]]:

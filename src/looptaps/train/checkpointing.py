@@ -118,6 +118,10 @@ class Lines:
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
 
+    def clear(self) -> None:
+        """Begin anew: what stands here is of a run that ended before its first checkpoint."""
+        self.path.unlink(missing_ok=True)
+
     def cut(self, step: int, source: Path | None = None) -> None:
         """Drop what came after a step: a resumed run writes it again. The lines may come from another run's file."""
         lines = self if source is None else Lines(source)

@@ -77,8 +77,7 @@ def _generated(recipe: Recipe, rank: int) -> Stream:
     if data.task == "sudoku":
         from looptaps.tasks.sudoku_stream import SudokuStream, SudokuStreamConfig
 
-        extra: Any = data.extra if isinstance(data.extra, int) else tuple((a, b) for a, b in data.extra)
-        config = _config(SudokuStreamConfig, {**data.options, "extra": extra, "seed": recipe.seed})
+        config = _config(SudokuStreamConfig, {**data.options, "extra": data.extra, "seed": recipe.seed})
         return SudokuStream(config, rank=rank)
     from looptaps.tasks.maze_stream import MazeStream, MazeStreamConfig
 

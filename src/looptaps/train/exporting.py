@@ -50,13 +50,14 @@ def _card(
     recipe: Recipe, state: dict[str, Any], described: dict[str, Any], digest: str, curve: list[dict[str, Any]]
 ) -> str:
     devices = ", then ".join(dict.fromkeys(stage.get("device", "a CPU") for stage in state["stages"]))
+    of_first = " of the first process alone" if state["world_size"] > 1 else ""
     lines = [
         "---", "library_name: looptaps", f"tags: [looped-transformer, {recipe.model.kind}, {recipe.data.task}]", "---",
         "", f"# {recipe.name}", "",
         f"{MODELS[recipe.model.kind].__name__} with {described['parameters']:,} parameters for {_puzzles(recipe)}, "
         "trained by `looptaps train` and nothing else.", "",
         f"- {state['step']:,} steps, {state['wall'] / 60:.1f} minutes on {devices} "
-        f"({state['cpu'] / 60:.1f} CPU-minutes), seed {recipe.seed}",
+        f"({state['cpu'] / 60:.1f} CPU-minutes{of_first}), seed {recipe.seed}",
         f"- {digest}", "", "## Curve", "",
         "Exact accuracy in % by outer loop, averaged weights, on fixed puzzles that were not trained on.", "",
     ]

@@ -82,7 +82,8 @@ class LanguageTrainer:
         recipe: what to train.
         folder: where the run lives.
         device: where to train; None takes a GPU if there is one.
-        resume: go on from the folder's `last.pt`; without it the folder must not hold a run yet.
+        resume: go on from the folder's `last.pt`; without it the folder must not hold a run yet, and lines of one that
+            ended before its first checkpoint are dropped.
     """
 
     def __init__(self, recipe: LanguageRecipe, folder: str | Path, *, device: str | None = None,
@@ -110,6 +111,9 @@ class LanguageTrainer:
         held_out = recipe.validation
         self.held_out = questions(held_out.questions, max(recipe.data.statements), held_out.seed,
                                   reach=recipe.data.reach, restart=recipe.data.restart)
+        if not resume:
+            self.curve.clear()
+            self.log.clear()
 
     @property
     def wall(self) -> float:

@@ -22,6 +22,14 @@ Floats = Annotated[tuple[float, float], BeforeValidator(lambda v: tuple(v) if is
 Counts = Annotated[tuple[Count, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)]
 
 
+def _clues(value: Any) -> Any:
+    """One sentence for `extra`, where the union's own errors would name its branches."""
+    pairs = value if isinstance(value, list) else [(0, value)]
+    if all(isinstance(pair, list | tuple) and len(pair) == 2 and all(type(v) is int for v in pair) for pair in pairs):
+        return value
+    raise ValueError("must be a whole number >= 0, or [from sample, most clues] pairs such as [[0, 16], [40000, 8]]")
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -45,7 +53,7 @@ class DataRecipe(_Section):
 
     task: str = "sudoku"
     options: dict[str, Any] = {}
-    extra: int | list[list[int]] = 0
+    extra: Annotated[int | list[Pair], BeforeValidator(_clues)] = 0
     rows_share: Unit = 0.5
     rows_extra: Annotated[int, Field(ge=0)] = 0
     rows_held_out: Annotated[int, Field(ge=0)] = 256

@@ -42,7 +42,8 @@ class Trainer:
         recipe: what to train.
         folder: where the run lives.
         data: files of rows to mix in.
-        resume: go on from the folder's `last.pt`; without it the folder must not hold a run yet.
+        resume: go on from the folder's `last.pt`; without it the folder must not hold a run yet, and lines of one that
+            ended before its first checkpoint are dropped.
         start: go on, in this new folder, from the checkpoint of another run.
     """
 
@@ -74,6 +75,8 @@ class Trainer:
         if recipe.model.compile:
             self.model.compile_core(dynamic=False)
         self.control = _control(recipe)
+        if callable(getattr(self.model, "check_control", None)):
+            self.model.check_control(self.control)
         self.ema = make_ema(self.model, recipe.optimizer.ema)
         optimizer = make_optimizer(recipe.optimizer, self.model)
         step_module = SupervisedStep(self.model, recipe.loss, self.control)
@@ -92,6 +95,9 @@ class Trainer:
             if self.is_main:
                 self.curve.cut(self.step, source.with_name("curve.jsonl"))
                 self.log.cut(self.step, source.with_name("log.jsonl"))
+        elif self.is_main:
+            self.curve.clear()
+            self.log.clear()
         values = recipe.model_dump(mode="json")
         if not self.stages or self.stages[-1]["recipe"] != values:
             self.stages.append({"from_step": self.step, "recipe": values, "data": self.data.files,
@@ -154,9 +160,19 @@ class Trainer:
             if not any(line["step"] == self.step for line in self.curve.read()):
                 self._validate(display)
             self.save()
+        self._leave_together()
         if recipe.tracker != "none":
             self.accelerator.end_training()
         return export(self.folder) if self.is_main else self.folder / "model"
+
+    def _leave_together(self) -> None:
+        # A process that exits while another is still in the last barrier breaks that one's connection. So all report
+        # to the first that they are through, and wait for its word.
+        if self.world > 1:
+            word = torch.zeros(1, device=self.device)
+            heard = [torch.zeros_like(word) for _ in range(self.world)] if self.is_main else None
+            torch.distributed.gather(word, heard, dst=0)
+            torch.distributed.broadcast(word, src=0)
 
     def save(self) -> None:
         """Write the checkpoint now."""
