@@ -178,6 +178,17 @@ def test_the_constant_at_a_rules_mean_eta_stands_beside_it():
     assert "whether adapting matters is open" in verdict(without)
 
 
+def test_rules_without_a_constant_beside_them_are_named_as_not_run():
+    runs = {"unit": made(by_counts(50)), "gd": made(by_counts(60), controller="taps-gd", eta=0.87),
+            "bb": made(by_counts(61), controller="taps-bb", eta=0.95),
+            "adam": made(by_counts(61), controller="taps-adam"),
+            "constant": made(by_counts(59), controller="constant:eta=0.87", eta=0.87)}
+    said = verdict(compare(runs))
+    assert "Of the 1 rule with such a constant none beats the constant at its own mean eta significantly." in said
+    assert "That constant was not run for bb and adam." in said
+    assert "No rule beats" not in said
+
+
 def test_inner_and_outer_control_by_one_rule_are_paired():
     outer = {"site": "outer", "outer_at": "cycle", "every": 1, "scope": "sample", "memory": "rollout"}
     found = compare({"unit": made(by_counts(50)), "in": made(by_counts(60), controller="taps-gd"),

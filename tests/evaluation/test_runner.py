@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from typer.testing import CliRunner
 
 import looptaps as lt
 from looptaps.cli.main import app
+from looptaps.evaluation import records
 from looptaps.evaluation.measure import Policy
 from looptaps.evaluation.options import RunOptions, options_of
 from looptaps.evaluation.records import export_parquet, load_run
 from looptaps.evaluation.runner import matched_constants, run, run_many
+from looptaps.models import save_model
+from looptaps.models.trm import TRM, TRMConfig
 from looptaps.tasks import open_task
 from looptaps.tasks.base import score
 
@@ -171,9 +175,9 @@ def damaged(folder, tmp_path, name, change):
         ("run.json", lambda text: text.replace('"schema": 1', '"schema": 7'), "schema 7, but this version reads 1"),
         ("run.json", lambda text: text.replace('"seed"', '"sed"'), "lacks seed"),
         ("samples.jsonl", lambda text: text[:-9], "middle of line 48"),
-        ("samples.jsonl", lambda text: text.replace("RAN_ALL", "RAN", 1), "line 1 has the unknown status 'RAN'"),
+        ("samples.jsonl", lambda text: text.replace("RAN_ALL", "RAN", 1), "line 1 has status 'RAN', but: .*'RAN_ALL'"),
         ("samples.jsonl", lambda text: "".join(text.splitlines(True)[1:]), "line 1 is of puzzle 1, not 0"),
-        ("samples.jsonl", lambda text: text.replace('"correct":"', '"correct":"2', 1), "line 1 has no 0 or 1"),
+        ("samples.jsonl", lambda text: text.replace('"correct":"', '"correct":"2', 1), "line 1 has correct '2.*01"),
         ("samples.jsonl", lambda text: text.replace("{", "[", 1), "line 1 is no JSON"),
         ("samples.jsonl", lambda text: "".join(text.splitlines(True)[:40]), "not finished|holds 40 puzzles"),
     ],
@@ -181,6 +185,101 @@ def damaged(folder, tmp_path, name, change):
 def test_corrupt_records_are_refused_with_the_place(runs, tmp_path, name, change, message):
     with pytest.raises(lt.errors.InvalidFile, match=message):
         load_run(damaged(runs["unit"].folder, tmp_path, name, change))
+
+
+def edited(folder, tmp_path, place, value):
+    """A copy with one field changed: `timing.seconds` of run.json, or `3.eta` of the third line of samples.jsonl."""
+    name, line, keys = "run.json", 0, place.split(".")
+    if keys[0].isdecimal():
+        name, line, keys = "samples.jsonl", int(keys[0]) - 1, keys[1:]
+    lines = (folder / name).read_text().split("\n") if name == "samples.jsonl" else [(folder / name).read_text()]
+    record = at = json.loads(lines[line])
+    for key in keys[:-1]:
+        at = at[key]
+    at[keys[-1]] = value
+    if value is LEFT_OUT:
+        del at[keys[-1]]
+    lines[line] = json.dumps(record)
+    return damaged(folder, tmp_path, name, lambda _: "\n".join(lines))
+
+
+LEFT_OUT = object()
+WRONG = [
+    *(("3.updates", value) for value in ("x", None, -5, 3.7, True, 10**30)), ("3.eta", "abc"), ("3.eta", [1.0]),
+    ("3.eta", float("nan")), ("3.eta_by_loop", ["1.0"] * 10), ("3.eta_by_loop", [1.0]), ("3.difficulty", None),
+    ("3.difficulty", {}), ("3.difficulty", "hard"), ("3.difficulty.empty", "many"), ("3.score", "high"),
+    ("3.id", "2"), ("3.loops", 11), ("3.loops", "10"), ("3.correct", "01"), ("3.status", 0), ("3.any", True),
+    ("3.updates_high", LEFT_OUT),
+    ("task.n", "48"), ("task", []), ("loops", "10"), ("timing", {}), ("timing.seconds", None),
+    ("timing.batch_seconds", ["1.0"]), ("timing.batch_seconds", [float("inf")]), ("control", {}), ("control", None),
+    ("control.every", 0), ("control.site", "middle"), ("controller", LEFT_OUT), ("model.parameters", LEFT_OUT),
+    ("counts.updates", 1), ("counts.puzzles", 47), ("device.threads", "2"), ("git", None), ("finished", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda part: part if isinstance(part, str) else None)
+def test_one_wrong_field_is_refused_with_file_line_and_field(runs, tmp_path, place, value):
+    with pytest.raises(lt.errors.InvalidFile) as caught:
+        load_run(edited(runs["unit"].folder, tmp_path, place, value))
+    said, line = str(caught.value), place.split(".")[0]
+    assert ("samples.jsonl: line 3 " if line == "3" else "run.json ") in said
+    assert place.split(".")[1 if line == "3" else -1] in said or "is of puzzle" in said
+    assert said.endswith("Remove the folder and run again.")
+
+
+def test_a_record_of_10000_lines_is_checked_in_two_seconds(runs, tmp_path):
+    rows = [{**runs["unit"].rows[0], "id": place} for place in range(10_000)]
+    began = time.process_time()
+    records._check(rows, tmp_path, 10)
+    assert time.process_time() - began < 2
+
+
+def test_damaged_traces_are_refused(runs, tmp_path):
+    folder = runs["exit"].folder
+    whole = (folder / "traces.npz").read_bytes()
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+
+    def read(data):
+        (tmp_path / "traces.npz").write_bytes(data)
+        return load_run(tmp_path).traces
+
+    for size in range(0, len(whole), len(whole) // 20):
+        with pytest.raises(lt.errors.InvalidFile, match=r"traces\.npz is damaged"):
+            read(whole[:size])
+    refused = 0
+    for place in range(0, len(whole), 23):  # a flipped bit is found, or falls on a byte that says nothing
+        try:
+            found = read(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        except lt.errors.InvalidFile:
+            refused += 1
+        else:
+            assert all(np.array_equal(found[name], array, equal_nan=True)
+                       for name, array in runs["exit"].traces.items())
+    assert refused > 0.8 * len(whole) / 23
+
+    def stored(arrays):
+        np.savez(tmp_path / "traces.npz", **arrays)
+        return load_run(tmp_path).traces
+
+    arrays = dict(runs["exit"].traces)
+    for change in ({"eta": arrays["eta"][:2]}, {"boards": arrays["boards"][:, :4]}, {"ids": arrays["ids"] + 48},
+                   {"labels": arrays["labels"][0]}, {"inputs": arrays["inputs"].astype("U3")}):
+        with pytest.raises(lt.errors.InvalidFile, match=next(iter(change))):
+            stored({**arrays, **change})
+    del arrays["balance"]
+    with pytest.raises(lt.errors.InvalidFile, match="balance is missing"):
+        stored(arrays)
+
+
+def test_decisions_are_traced_for_every_loop_though_all_stopped_before(telling, tmp_path):
+    """So a place in a series is a place in a loop."""
+    early = "adaptive-exit:tau=1000000:k_min=1:patience=1"
+    found = run(telling, TASK, lt.TapsGD(), early, out=tmp_path, loops=10, limit=4, trace=4)
+    assert found.loops.max() < 10, "the test would show nothing"
+    eta = found.traces["eta"]
+    assert eta.shape == (4, 30)
+    assert (np.isfinite(eta).sum(1) == 3 * found.loops).all()
 
 
 def test_two_processes_do_not_write_one_folder(telling, tmp_path):
@@ -234,16 +333,71 @@ def test_a_wrong_recipe_is_one_sentence(tmp_path, text, message):
     ],
 )
 def test_wrong_options_are_one_sentence(tmp_path, words, message):
-    from looptaps.models import save_model
-    from looptaps.models.trm import TRM, TRMConfig
-
-    config = TRMConfig(vocab_size=11, seq_len=81, hidden_size=16, num_heads=2, puzzle_emb_ndim=0, mlp_t=True,
-                       pos_encodings="none", H_cycles=1, L_cycles=2, L_layers=1, token_inner=16, channel_inner=16)
-    save_model(TRM(config, torch.Generator().manual_seed(0)), tmp_path / "tiny")
+    save_model(tiny(), tmp_path / "tiny")
     words = ["run", "--model", f"trm:{tmp_path}/tiny", "--out", str(tmp_path / "out"), *words]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, lt.errors.LooptapsError), done.output
     assert message in str(done.exception)
+
+
+def tiny(**config):
+    given = {"vocab_size": 11, "seq_len": 81, "hidden_size": 16, "num_heads": 2, "puzzle_emb_ndim": 0, "H_cycles": 1,
+             "L_cycles": 2, "L_layers": 1}
+    return TRM(TRMConfig(**given | config), torch.Generator().manual_seed(0)).eval()
+
+
+@pytest.mark.parametrize(
+    ("task", "config", "message"),
+    [
+        ("maze:generated:n=8:size=9", {}, "TRM.config.vocab_size is 11, but the task 'maze' has vocab_size 6"),
+        ("sudoku", {"vocab_size": 6}, "TRM.config.vocab_size is 6, but the task 'sudoku' has vocab_size 11"),
+        ("sudoku", {"seq_len": 64}, "TRM.config.seq_len is 64, but the task 'sudoku' has seq_len 81"),
+        ("maze:generated:n=8:size=8", {"vocab_size": 6}, "TRM.config.seq_len is 81, but the task 'maze' has seq_len"),
+    ],
+)
+def test_a_model_of_other_puzzles_is_refused_before_a_folder_is_made(tmp_path, task, config, message):
+    with pytest.raises(lt.errors.InvalidUse, match=message):
+        run(tiny(**config), open_task(task), lt.Standard(), out=tmp_path / "out", loops=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_any_length_takes_any_puzzle(tmp_path):
+    model = tiny(seq_len=None, vocab_size=6)
+    for size in (8, 9):
+        task = open_task(f"maze:generated:n=4:size={size}")
+        found = run(model, task, lt.Standard(), out=tmp_path / f"{size}", loops=1)
+        assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"strategy": "fprm"}, {"strategy": "fixed-depth"}),
+        ({"strategy": "rollouts:n=2", "refill": True}, {"strategy": "rollouts:n=2"}),
+    ],
+    ids=["fprm-on-trm", "refilled-rollouts"],
+)
+def test_what_cannot_run_leaves_nothing_that_stands_in_the_corrected_ones_way(tmp_path, wrong, right):
+    model, task = tiny(), TASK.select(slice(0, 4))
+    with pytest.raises(lt.errors.LooptapsError, match=r"FPRM|refill"):
+        run(model, task, lt.Standard(), out=tmp_path / "out", loops=2, **wrong)
+    assert not (tmp_path / "out").exists()
+    assert len(run(model, task, lt.Standard(), out=tmp_path / "out", loops=2, **right)) == 4
+
+
+def test_refilled_rollouts_are_refused_before_anything_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(TRM, "advance", lambda *_: pytest.fail("the model ran"))
+    with pytest.raises(lt.errors.InvalidUse, match="refill serves stopping rules, but out is rollouts"):
+        run(tiny(), TASK, lt.Standard(), "rollouts:n=2", out=tmp_path / "out", loops=2, refill=True)
+
+
+def test_run_says_how_often_any_rollout_is_right(tmp_path):
+    save_model(tiny(), tmp_path / "tiny")
+    words = ["run", "--model", f"trm:{tmp_path}/tiny", "--limit", "4", "--loops", "1", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*words, "--strategy", "rollouts:n=2"])
+    assert "of 4 puzzles, any of its rollouts 0.0 %, mean eta" in done.output
+    plain = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "plain")])
+    assert "of 4 puzzles, mean eta" in plain.output
 
 
 def test_running_needs_neither_pyarrow_nor_matplotlib_nor_jinja2(tmp_path):

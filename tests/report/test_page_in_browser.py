@@ -139,7 +139,7 @@ def test_text_has_contrast_in_both_schemes(visit, scheme):
       const light = (c) => rgb(c).map((v) => v / 255).map((v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
         .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
       const paper = light(getComputedStyle(document.body).backgroundColor);
-      return ['.verdict', '.note', 'caption', 'td', 'nav a', '#left-name', '.facts'].map((query) => {
+      return ['.verdict', '.note', '.caption', 'td', 'nav a', '#left-name', '.facts'].map((query) => {
         const ink = light(getComputedStyle(document.querySelector(query)).color);
         return [query, (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05)]; });
     })()""")
@@ -152,6 +152,20 @@ def test_it_fits_a_phone(visit):
     boards = page.locator("#left-board").bounding_box(), page.locator("#right-board").bounding_box()
     assert min(box["width"] for box in boards) > 120
     assert boards[0]["y"] == boards[1]["y"], "side by side"
+
+
+def test_captions_and_legends_can_be_read_on_a_phone(visit):
+    page = visit(width=390)
+    widths = page.evaluate("[...document.querySelectorAll('.caption')].map((e) => e.getBoundingClientRect().right)")
+    assert len(widths) > 3
+    assert max(widths) <= 390, "a caption is cut off"
+    described = page.evaluate("""[...document.querySelectorAll('table')].map((e) =>
+        document.getElementById(e.getAttribute('aria-describedby')).textContent)""")
+    assert "64 puzzles (" in described[0]
+    sizes = page.evaluate("""[...document.querySelectorAll('.drawing text')].map((e) => {
+        const scale = e.ownerSVGElement.getBoundingClientRect().width / e.ownerSVGElement.viewBox.baseVal.width;
+        return parseFloat(getComputedStyle(e).fontSize) * scale; })""")
+    assert min(sizes) > 9.5, "letters of a figure are too small, in pixels"
 
 
 def test_without_scripts_the_verdict_and_the_tables_are_there(visit):

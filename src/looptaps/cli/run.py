@@ -83,7 +83,8 @@ def run(
     for name, found in runs.items():
         share = proportion(found.final)
         solved = f"{100 * share.value:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
-        console.print(f"{found.folder}: {found.label} solves {solved} of {len(found)} puzzles, mean eta "
+        one = "" if found.any is None else f", any of its rollouts {100 * found.any.mean():.1f} %"
+        console.print(f"{found.folder}: {found.label} solves {solved} of {len(found)} puzzles{one}, mean eta "
                       f"{found.mean_eta:.3f}", highlight=False)
         if parquet:
             console.print(f"{name}: {export_parquet(found)}", highlight=False)

@@ -2,17 +2,21 @@
 
 `run.json` says what is run and, batch by batch, how long it took; it is replaced in one go, before the batch's lines
 are appended to `samples.jsonl`. So the record never lacks the seconds of a batch that is there, and what is there
-beyond the last whole batch is cut off on resuming. Standard library only.
+beyond the last whole batch is cut off on resuming.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from looptaps.errors import InvalidFile, InvalidUse
+from looptaps.loop.control import MemorySpan, OuterAt, ScopeName, Site
 
 RUN, SAMPLES, PARQUET, TRACES = "run.json", "samples.jsonl", "samples.parquet", "traces.npz"
 SCHEMA = 1
@@ -23,6 +27,96 @@ SETTINGS = (
     "loops", "limit", "seed", "batch_size", "trace", "dtype", "recipe", "device.type", "device.name", "device.threads",
     "compiled", "versions.torch",
 )  # fmt: skip
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Fields(BaseModel):
+    """The fields of a record that are read, and what each may hold; others may stand beside them."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Model(Fields):
+    spec: str
+    config: dict[str, Any] | None
+    parameters: Count
+    sha256: str | None
+
+
+class _Task(Fields):
+    spec: str
+    name: str
+    sha256: str
+    n: Annotated[Count, Field(ge=1)]
+
+
+class _Control(Fields):
+    controller: str
+    site: Site
+    outer_at: OuterAt
+    every: Annotated[Count, Field(ge=1)]
+    scope: ScopeName
+    memory: MemorySpan
+
+
+class _Device(Fields):
+    type: str
+    name: str
+    threads: Count
+
+
+class _Timing(Fields):
+    protocol: str
+    group: str
+    seconds: Seconds
+    batch_seconds: list[Seconds]
+
+
+class _Counts(Fields):
+    puzzles: Count
+    loops: Count
+    updates: Count
+    updates_high: Count
+
+
+class _Versions(Fields):
+    python: str
+    torch: str
+
+
+class _Git(Fields):
+    commit: str | None
+    dirty: bool | None
+
+
+class _Meta(Fields):
+    """`run.json`."""
+
+    name: str
+    looptaps: str
+    git: _Git
+    model: _Model
+    task: _Task
+    controller: str
+    control: _Control
+    strategy: str
+    loops: Annotated[Count, Field(ge=1)]
+    refill: bool
+    limit: Count | None
+    seed: int
+    batch_size: Annotated[Count, Field(ge=1)]
+    device: _Device
+    dtype: str
+    compiled: bool
+    versions: _Versions
+    recipe: dict[str, Any] | None
+    trace: Count
+    timing: _Timing
+    counts: _Counts
+    parts: list[dict[str, Any]]
+    finished: str | None
 
 
 class RunFolder:
@@ -79,13 +173,14 @@ class RunFolder:
         """Begin to write: cut what is not whole, note who goes on, and keep others out."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / SAMPLES
-        self._file = path.open("ab")
-        _lock(self._file, self.folder)
+        file = path.open("ab")
+        _lock(file, self.folder)
+        self._file = file
         if self.done:
             lines = path.read_bytes().split(b"\n")[: self.done]
-            self._file.truncate(sum(len(line) + 1 for line in lines))
+            file.truncate(sum(len(line) + 1 for line in lines))
         else:
-            self._file.truncate(0)
+            file.truncate(0)
         timing = self.meta["timing"]
         timing["batch_seconds"] = timing["batch_seconds"][: -(-self.done // self.chunk)]
         self.meta["parts"].append({"from": self.done, **part})
@@ -112,10 +207,16 @@ class RunFolder:
         self._write_meta()
 
     def close(self) -> None:
-        """Let others in."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let others in. A run that ended before its first batch leaves nothing that could stand in another's way."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        if self.done == 0:
+            for name in (RUN, SAMPLES):
+                (self.folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody else's files are in it
+                self.folder.rmdir()
 
     def _write_meta(self) -> None:
         write_json(self.folder / RUN, self.meta)
@@ -134,10 +235,22 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("schema") != SCHEMA:
         found = meta.get("schema") if isinstance(meta, dict) else None
         raise InvalidFile(f"{path} has schema {found!r}, but this version reads {SCHEMA}. Run again.")
-    lacking = [field for field in (*SETTINGS, "name", "timing", "counts", "parts", "finished") if not _has(meta, field)]
-    if lacking:
-        raise InvalidFile(f"{path} lacks {', '.join(lacking)}. Remove the folder and run again.")
+    try:
+        _Meta.model_validate(meta)
+    except ValidationError as error:
+        raise InvalidFile(f"{path} {wrong(error)}. Remove the folder and run again.") from error
     return meta
+
+
+def wrong(error: ValidationError) -> str:
+    """The fields that a record lacks; if none, the first that is wrong, and what it may be."""
+    found = error.errors(include_url=False)
+    lacking = [".".join(map(str, one["loc"])) for one in found if one["type"] == "missing"]
+    if lacking:
+        return f"lacks {', '.join(lacking)}"
+    where, value = ".".join(map(str, found[0]["loc"])) or "content", repr(found[0]["input"])
+    given = value if len(value) <= 60 else value[:59] + "…"
+    return f"has {where} {given}, but: {found[0]['msg'].partition(' or instance of')[0]}"
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -160,15 +273,6 @@ def _lock(file: IO[bytes], folder: Path) -> None:
     except OSError as error:
         file.close()
         raise InvalidUse(f"Another process is writing to {folder}. Wait for it, or choose another folder.") from error
-
-
-def _has(meta: dict[str, Any], field: str) -> bool:
-    at: Any = meta
-    for key in field.split("."):
-        if not isinstance(at, dict) or key not in at:
-            return False
-        at = at[key]
-    return True
 
 
 def _field(meta: dict[str, Any], field: str) -> Any:

@@ -5,7 +5,7 @@
     samples.parquet         the same, as an export
     traces.npz              optional: boards and scales of the first puzzles
 
-Shapes: N puzzles, H outer loops (the horizon). Numpy and the standard library; parquet needs pyarrow.
+Shapes: N puzzles, H outer loops (the horizon). Parquet needs pyarrow.
 """
 
 from __future__ import annotations
@@ -16,16 +16,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
 from looptaps.errors import InvalidFile, MissingExtra
-from looptaps.evaluation.folder import PARQUET, RUN, SAMPLES, TRACES, read_meta
+from looptaps.evaluation.folder import PARQUET, RUN, SAMPLES, TRACES, Count, Fields, read_meta, wrong
 
-_STATUS = ("RAN_ALL", "EXITED", "CONVERGED", "NONFINITE")
-_FIELDS = ("id", "difficulty", "correct", "loops", "updates", "updates_high", "status", "score", "eta", "eta_by_loop")
+_Number = Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class _Sample(Fields):
+    """A line of `samples.jsonl`."""
+
+    id: Count
+    difficulty: dict[str, _Number]
+    correct: Annotated[str, Field(pattern="^[01]+$")]
+    loops: Annotated[Count, Field(ge=1)]
+    updates: Count
+    updates_high: Count
+    status: Literal["RAN_ALL", "EXITED", "CONVERGED", "NONFINITE"]
+    score: _Number
+    eta: _Number
+    eta_by_loop: list[_Number]
+    any: bool = False  # under rollouts only
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +122,14 @@ class Run:
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, KeyError) as error:
+                found = {name: file[name] for name in file.files}
+        except Exception as error:  # a wrong byte may raise nearly anything: BadZipFile, zlib.error, struct.error
             raise InvalidFile(f"{path} is damaged ({error}). Remove it and run again.") from error
+        _check_traces(found, path, len(self), int(self.meta["loops"]))
+        return found
 
 
+_TOTALS = ("loops", "updates", "updates_high")
 _DEFAULTS = {"site": "inner", "outer_at": "cycle", "every": 1, "scope": "sample", "memory": "rollout"}
 
 
@@ -146,11 +165,10 @@ def load_run(folder: str | Path, *, partial: bool = False) -> Run:
     """
     folder = Path(folder)
     meta = read_meta(folder)
-    n, horizon = int(meta["task"]["n"]), int(meta["loops"])
+    n, horizon = meta["task"]["n"], meta["loops"]
     jsonl = folder / SAMPLES
     rows = _read_jsonl(jsonl, partial) if jsonl.exists() else _read_parquet(folder)
-    for place, row in enumerate(rows):
-        _check(row, place, jsonl if jsonl.exists() else folder / PARQUET, horizon)
+    _check(rows, jsonl if jsonl.exists() else folder / PARQUET, horizon)
     if len(rows) != n or meta["finished"] is None:
         if len(rows) >= n and meta["finished"] is not None:
             raise InvalidFile(f"{folder} holds {len(rows)} puzzles, but its run.json says {n}. Run again.")
@@ -159,7 +177,14 @@ def load_run(folder: str | Path, *, partial: bool = False) -> Run:
                               "`looptaps run` again and it goes on.")
         if not rows:
             raise InvalidFile(f"{folder} holds no puzzle yet. Start the same `looptaps run` again and it goes on.")
-    return _run(folder, meta, rows, horizon)
+    run = _run(folder, meta, rows, horizon)
+    if meta["finished"] is not None:
+        totals = {"puzzles": len(run), **{name: int(getattr(run, name).sum()) for name in _TOTALS}}
+        for name, total in totals.items():
+            if meta["counts"][name] != total:
+                raise InvalidFile(f"{folder / RUN} has counts.{name} {meta['counts'][name]}, but the samples hold "
+                                  f"{total}. Remove the folder and run again.")
+    return run
 
 
 def export_parquet(run: Run, path: str | Path | None = None) -> Path:
@@ -227,24 +252,42 @@ def _read_parquet(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _check(row: Any, place: int, path: Path, horizon: int) -> None:
-    what = None
-    if not isinstance(row, dict):
-        what = "is no object"
-    elif lacking := [name for name in _FIELDS if name not in row]:
-        what = f"lacks {', '.join(lacking)}"
-    elif row["id"] != place:
-        what = f"is of puzzle {row['id']!r}, not {place}"
-    elif not isinstance(row["loops"], int) or not 1 <= row["loops"] <= horizon:
-        what = f"has loops {row['loops']!r}, outside of 1..{horizon}"
-    elif not isinstance(row["correct"], str) or len(row["correct"]) != row["loops"] or set(row["correct"]) - {"0", "1"}:
-        what = "has no 0 or 1 for each of its loops in `correct`"
-    elif not isinstance(row["eta_by_loop"], list) or len(row["eta_by_loop"]) != row["loops"]:
-        what = "has no number for each of its loops in `eta_by_loop`"
-    elif row["status"] not in _STATUS:
-        what = f"has the unknown status {row['status']!r}"
-    if what is not None:
-        raise InvalidFile(f"{path}: line {place + 1} {what}. Remove the folder and run again.")
+def _check(rows: list[Any], path: Path, horizon: int) -> None:
+    """Each line by itself, then what lines must have in common."""
+    for place, row in enumerate(rows):
+        what = None
+        try:
+            _Sample.model_validate(row)
+        except ValidationError as error:
+            what = wrong(error)
+        else:
+            if row["id"] != place:
+                what = f"is of puzzle {row['id']}, not {place}"
+            elif row["loops"] > horizon:
+                what = f"has loops {row['loops']}, outside of 1..{horizon}"
+            elif odd := [name for name in ("correct", "eta_by_loop") if len(row[name]) != row["loops"]]:
+                what = f"has {odd[0]} of length {len(row[odd[0]])}, but loops {row['loops']}"
+            elif row["difficulty"].keys() != rows[0]["difficulty"].keys() or ("any" in row) != ("any" in rows[0]):
+                what = "has other fields (in difficulty, or any) than line 1"
+        if what is not None:
+            raise InvalidFile(f"{path}: line {place + 1} {what}. Remove the folder and run again.")
+
+
+_TRACED = {"ids": 1, "inputs": 2, "labels": 2, "boards": 3, "eta": 2, "balance": 2, "progress": 2, "fluctuation": 2}
+
+
+def _check_traces(found: dict[str, NDArray[Any]], path: Path, n: int, horizon: int) -> None:
+    """That the arrays are there, and fit each other and the run."""
+    for name, ndim in _TRACED.items():
+        array = found.get(name)
+        if array is None or array.ndim != ndim or len(array) != len(found["ids"]) or array.dtype.kind not in "iuf":
+            shape = "is missing" if array is None else f"is {array.dtype} of shape {array.shape}"
+            raise InvalidFile(f"{path}: {name} {shape}, but must hold numbers in {ndim} dimensions, a row for each "
+                              "of ids. Remove it and run again.")
+    ids, boards = found["ids"], found["boards"]
+    if boards.shape[1:] != (horizon, *found["inputs"].shape[1:]) or not ((ids >= 0) & (ids < n)).all():
+        raise InvalidFile(f"{path}: its boards {boards.shape} are not of this run's {horizon} loops, or its ids not of "
+                          f"its {n} puzzles. Remove it and run again.")
 
 
 def _run(folder: Path, meta: dict[str, Any], rows: list[dict[str, Any]], horizon: int) -> Run:

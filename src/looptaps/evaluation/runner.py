@@ -37,6 +37,7 @@ from looptaps.evaluation.records import Run, load_run
 from looptaps.evaluation.traces import write_traces
 from looptaps.loop import Control, as_control
 from looptaps.specs import spec_text
+from looptaps.strategies import Rollouts
 from looptaps.strategies.text import strategy_text
 from looptaps.tasks.base import Task, TaskBatch, check_count, check_seed
 
@@ -174,6 +175,7 @@ def _run_all(
         check_count("run", "limit", limit)
     if not len(task):
         raise InvalidUse("run: the task holds no puzzles.")
+    _check_fit(model, task)
     model = with_dtype(model, dtype)
     if compile:
         compile_core(model)
@@ -210,6 +212,9 @@ def _run_all(
     for name, (policy, folder) in policies.items():
         control = as_control(policy.control).resolved()
         strategy, horizon = resolve_strategy(policy.strategy, loops, model, first.batch)
+        if refill and isinstance(strategy, Rollouts):
+            raise InvalidUse(f"run: refill serves stopping rules, but {name} is {strategy_text(strategy)}. Leave "
+                             "refill out, or run it by itself.")
         resolved[name] = Policy(control, strategy)
         meta = {
             "schema": SCHEMA, "name": name, **common, "controller": spec_text(control.controller),
@@ -227,6 +232,17 @@ def _run_all(
             write_traces(path, model, task, policy, count=common["trace"], batch_size=batch_size, n=n, seed=seed,
                          horizon=folders[name].meta["loops"])
     return {name: load_run(folder.folder) for name, folder in folders.items()}
+
+
+def _check_fit(model: Any, task: Task) -> None:
+    """That the puzzles are of the size that the model was built for, where it says one."""
+    config = getattr(model, "config", None)
+    for field, what in (("seq_len", "cells of a puzzle"), ("vocab_size", "tokens")):
+        own, needed = getattr(config, field, None), getattr(task, field)
+        if own is not None and own != needed:
+            raise InvalidUse(f"run: {type(model).__name__}.config.{field} is {own}, but the task {task.name!r} has "
+                             f"{field} {needed} ({what}). Choose a task of that size, or a model that was made for "
+                             "this one.")
 
 
 def _measure_all(

@@ -1,7 +1,7 @@
 """Boards and scales of the first puzzles of a run, for people to look at: `traces.npz`.
 
     ids (n,)  inputs, labels (n, cells) uint8  boards (n, H, cells) uint8, the answer after every loop
-    eta, balance, progress, fluctuation (n, U) float32, one column per decision of the controller
+    eta, balance, progress, fluctuation (n, U) float32, one column per decision of the controller, in all H loops
 
 After a puzzle has stopped boards are 255 and numbers NaN; labels that are not scored are 255. A second pass over the
 same batches, so that the timed pass of the run records nothing.
@@ -40,9 +40,9 @@ def write_traces(
             "inputs": _tokens(part.batch["inputs"]),
             "labels": _tokens(part.batch["labels"]),
             "boards": _boards(result.trace, result.output, result.loops, horizon),
-            **_decisions(result.trace, len(part.ids)),
+            **_decisions(result.trace, len(part.ids), horizon),
         })
-    joined = {name: _stack([part[name] for part in parts])[:count] for name in parts[0]}
+    joined = {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
     draft = path.with_name(f".{path.name}.part")
     with draft.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **joined)
@@ -61,26 +61,14 @@ def _boards(trace: RunTrace, output: Tensor, loops: Tensor, horizon: int) -> NDA
     return boards
 
 
-def _decisions(trace: RunTrace, size: int) -> dict[str, NDArray[np.float32]]:
+def _decisions(trace: RunTrace, size: int, horizon: int) -> dict[str, NDArray[np.float32]]:
     names = ("eta", "balance", "progress", "fluctuation")
-    if trace.steps is None:
-        return {name: np.full((size, 0), np.nan, np.float32) for name in names}
-    width = trace.steps.eta.shape[0]
-    found = {}
+    width = 0 if trace.steps is None else horizon * (trace.steps.eta.shape[0] // trace.answers.shape[0])
+    found = {name: np.full((size, width), np.nan, np.float32) for name in names}
     for name in names:
-        values = getattr(trace.steps, name)
-        if values is None:
-            found[name] = np.full((size, width), np.nan, np.float32)
-        else:  # in token scope the mean over positions
+        values = getattr(trace.steps, name, None)
+        if values is not None:  # in token scope the mean over positions
             table = values.float() if values.ndim == 2 else values.float().mean(-1)
-            found[name] = table.T.cpu().numpy().astype(np.float32)
+            rows = table[:width].T.cpu().numpy()
+            found[name][:, : rows.shape[1]] = rows
     return found
-
-
-def _stack(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """One below the other; where batches stopped early, columns are filled with NaN."""
-    if parts[0].dtype != np.float32:
-        return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    wide = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=np.nan) for part in parts]
-    return np.concatenate(wide)

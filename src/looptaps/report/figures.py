@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +17,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from looptaps.evaluation.comparison import Matched
 from looptaps.evaluation.statistics import paired
 from looptaps.report.policy import Policy
 from looptaps.report.style import PALETTE, follow_the_page, looks
-from looptaps.report.words import percent, points
+from looptaps.report.words import percent, points, times
 
-WIDTH, HEIGHT = 5.4, 3.6  # inches
+WIDTH, HEIGHT = 5.0, 3.5  # inches: as many points as a phone is wide
 STYLE: Any = {  # matplotlib's own type of this is a literal of every name it knows
-    "font.size": 10, "axes.labelsize": 10, "legend.fontsize": 9, "xtick.labelsize": 9, "ytick.labelsize": 9,
+    "font.size": 11, "axes.labelsize": 11, "legend.fontsize": 11, "xtick.labelsize": 10, "ytick.labelsize": 10,
     "text.color": PALETTE["ink"].light, "axes.labelcolor": PALETTE["ink"].light,
     "axes.edgecolor": PALETTE["muted"].light, "xtick.color": PALETTE["muted"].light,
     "ytick.color": PALETTE["muted"].light, "xtick.labelcolor": PALETTE["ink"].light,
@@ -140,37 +141,44 @@ def eta_drawing(policies: list[Policy]) -> Drawing | None:
                    ["policy", "loop", "5 %", "25 %", "median", "75 %", "95 %"], rows)
 
 
-def refresh_drawing(points: Sequence[tuple[str, int, float, float | None]], policies: list[Policy], unit: str
-                    ) -> Drawing | None:
-    """Accuracy against speedup for the refresh interval q: (policy, q, accuracy, speedup or None) each."""
-    reached = [point for point in points if point[3] is not None]
-    if not reached:
+def refresh_drawing(policies: list[Policy], matched: Mapping[str, Matched]) -> Drawing | None:
+    """Accuracy against speedup for the refresh interval q: a line for all that differ in q alone."""
+    families: dict[str, list[Policy]] = {}
+    for policy in policies:
+        if policy.kind == "rule":
+            families.setdefault(policy.all_but_every, []).append(policy)
+    shown = [sorted(family, key=lambda policy: policy.every) for family in families.values()
+             if len({policy.every for policy in family}) > 1]
+    at = {policy.label: speed for family in shown for policy in family
+          if (speed := matched[policy.label].speedup) is not None}
+    if not at:
         return None
-    families: dict[str, list[tuple[str, int, float, float]]] = {}
-    known = {policy.label: policy for policy in policies}
-    for label, q, accuracy, speedup in reached:
-        assert speedup is not None
-        families.setdefault(known[label].controller, []).append((label, q, accuracy, speedup))
     with rc_context(STYLE):
-        figure, (axes,) = canvas(1, 1, legend=len(families))
-        for controller, family in families.items():
-            family.sort(key=lambda point: point[1])
-            look = looks(policies)[family[0][0]]
-            xs, ys = [point[3] for point in family], [100 * point[2] for point in family]
-            axes.plot(xs, ys, marker="o", color=look.colour, linewidth=1.2, linestyle=look.dash, label=controller)
-            for (_, q, _, _), x, y in zip(family, xs, ys):
-                axes.annotate(f"q={q}", (x, y), textcoords="offset points", xytext=(5, 5), fontsize=9)
+        figure, (axes,) = canvas(1, 1, legend=len(at))
+        for family in shown:
+            reached = [policy for policy in family if policy.label in at]
+            places = [(at[policy.label], 100 * policy.accuracy[-1]) for policy in reached]
+            axes.plot([x for x, _ in places], [y for _, y in places], color=PALETTE["muted"].light, linewidth=0.9)
+            for index, (policy, place) in enumerate(zip(reached, places)):
+                colour = looks(policies)[policy.label].colour
+                inside = PALETTE["paper"].light if matched[policy.label].timing == "separate" else colour
+                axes.plot(*place, "o", color=colour, markerfacecolor=inside, markersize=7, label=policy.label)
+                axes.annotate(f"q={policy.every}", place, textcoords="offset points",
+                              xytext=(6, (6, -14)[index % 2]))
         axes.margins(x=0.15, y=0.18)
-        axes.set(xlabel=f"speedup at the final accuracy of {unit}", ylabel="solved, %")
+        axes.set(xlabel=f"speedup at the final accuracy of {_short(policies[0].label)}", ylabel="solved, %")
         legend(figure)
-    rows = [[label, str(q), percent(accuracy), "N/R" if speedup is None else f"{speedup:.2f}"]
-            for label, q, accuracy, speedup in points]
-    alt = "Accuracy against speedup by refresh interval. " + " ".join(
-        f"{row[0]}, q = {row[1]}: {row[2]} %, " + ("final accuracy of the baseline not reached."
-                                                  if row[3] == "N/R" else f"{row[3]} times as fast.") for row in rows)
+    rows = [[policy.label, str(policy.every), percent(policy.accuracy[-1]), times(matched[policy.label])]
+            for family in shown for policy in family]
+    hollow = any(matched[label].timing == "separate" for label in at)
     return Drawing("refresh", figure, "How often the rule looks",
                    "Accuracy after the last loop against speedup, for each refresh interval q (between refreshes eta "
-                   "is held).", alt, ["policy", "q", "solved, %", "speedup"], rows)
+                   "is held). A line joins policies that differ in q alone."
+                   + " Hollow (~ in the table): timed in a separate call, so what else the machine did may show."
+                   * hollow,
+                   "Accuracy against speedup by refresh interval. " + " ".join(
+                       f"{label}, q = {q}: {solved} %, speedup {speed}." for label, q, solved, speed in rows),
+                   ["policy", "q", "solved, %", "speedup [95 %]"], rows)
 
 
 def site_drawing(pairs: Sequence[tuple[Policy, Policy]], policies: list[Policy]) -> Drawing | None:
@@ -219,7 +227,7 @@ def svg_text(drawing: Drawing) -> str:
 
 def canvas(rows: int, columns: int, *, legend: int, share: str = "") -> tuple[Figure, list[Axes]]:
     height = HEIGHT if rows == 1 else 1.9 * rows + 0.4
-    figure = Figure(figsize=(WIDTH, height + 0.2 * -(-legend // 2)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height + 0.22 * -(-legend // 2)), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share)
     return figure, list(grid.flat)
 
@@ -230,8 +238,12 @@ def entries(policies: list[Policy]) -> int:
 
 
 def legend(figure: Figure) -> None:
-    if figure.axes[0].get_legend_handles_labels()[1]:
-        figure.legend(loc="outside lower center", ncols=2)
+    """Below the figure: two columns (for which `canvas` leaves room), or one where a name is too long for that."""
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    if labels:
+        columns = 2 if max(map(len, labels)) <= 22 else 1
+        figure.set_figheight(figure.get_figheight() + 0.22 * (len(labels) - -(-len(labels) // 2)) * (columns == 1))
+        figure.legend(loc="outside lower center", ncols=columns)
 
 
 def _quantiles(policy: Policy) -> Any:

@@ -43,9 +43,6 @@ def drawings(comparison: Comparison, policies: list[Policy]) -> list[Drawing]:
     """All figures that these policies have something for; the policies in the comparison's order."""
     base = comparison.rows[0]
     band = (base.accuracy.low, base.accuracy.high) if len(policies) > 1 else None
-    points = [(row.name, row.every, row.accuracy.value, row.matched.speedup) for row in comparison.rows
-              if row.kind == "rule" and row.site == "inner"]
-    several = len({point[1] for point in points}) > 1
     known = {policy.label: policy for policy in policies}
     pairs = [(known[pair.b], known[pair.a]) for pair in comparison.pairs if pair.against == "site"]
     found = [
@@ -53,7 +50,7 @@ def drawings(comparison: Comparison, policies: list[Policy]) -> list[Drawing]:
         difference_drawing(policies),
         eta_drawing(policies),
         difficulty_drawing(policies),
-        refresh_drawing(points, policies, base.name) if several else None,
+        refresh_drawing(policies, {row.name: row.matched for row in comparison.rows}),
         site_drawing(pairs, policies),
     ]
     return [drawing for drawing in found if drawing is not None]
@@ -87,6 +84,7 @@ def write_page(
         fact_columns=FACTS, fact_rows=[facts(policy) for policy in policies],
         svg=lambda drawing: Markup(svg_text(drawing)), css=Markup((here / "page.css").read_text(encoding="utf-8")),
         light=Markup(css_variables(dark=False)), dark=Markup(css_variables(dark=True)),
+        thinned=1 if data is None else max(run["thinned"] for run in data["runs"]),
         player=None if data is None else Markup(script_text(data)),
         script=Markup((here / "player.js").read_text(encoding="utf-8")),
     )

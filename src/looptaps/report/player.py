@@ -2,7 +2,8 @@
 
 A board differs little from the one before it, so boards are stored as exclusive-or with their predecessor (the first
 with the puzzle) and compressed: mostly zeros. Step sizes and balances are stored as bytes between their extremes
-(255: nothing measured), which is finer than the chart's pixels. Browsers inflate zlib streams by themselves.
+(255: nothing measured), which is finer than the chart's pixels; of long ones, the means of a few updates at a time.
+Browsers inflate zlib streams by themselves.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from looptaps.tasks.board import shape_of
 
 NOTHING = 255
 LEVELS = 254
+SERIES = 200  # numbers of a series at most, unless a puzzle makes more loops: what keeps a page under 3 MB
 
 
 def pack(values: NDArray[np.uint8]) -> str:
@@ -56,6 +58,30 @@ def decode_boards(text: str, frames: list[int], inputs: NDArray[np.uint8], loops
         rows[:frame] = np.bitwise_xor.accumulate(np.concatenate([first[None], rows[:frame]]), axis=0)[1:]
         rows[frame:] = STOPPED
     return boards
+
+
+def thinning(updates: int, loops: int) -> int:
+    """How many updates are averaged into one number: the fewest that divide a loop's and leave at most `SERIES`.
+
+    >>> thinning(96, 32), thinning(576, 32)
+    (1, 3)
+    """
+    per_loop = max(updates // loops, 1)
+    return next((size for size in range(1, per_loop) if per_loop % size == 0 and updates / size <= SERIES), per_loop)
+
+
+def thin(values: NDArray[Any], size: int) -> NDArray[np.float64]:
+    """(n, U) -> (n, U / size): means over `size` neighbours, of those that were measured.
+
+    >>> thin(np.array([[1.0, 3.0, 5.0, np.nan, np.nan, np.nan]]), 2)
+    array([[ 2.,  5., nan]])
+    """
+    pad = -values.shape[1] % size
+    groups = np.pad(np.asarray(values, np.float64), ((0, 0), (0, pad)), constant_values=np.nan)
+    groups = groups.reshape(len(values), -1, size)
+    known = np.isfinite(groups)
+    counts = known.sum(-1)
+    return np.where(counts > 0, np.where(known, groups, 0.0).sum(-1) / np.maximum(counts, 1), np.nan)
 
 
 def encode_series(values: NDArray[Any]) -> dict[str, Any] | None:
@@ -121,11 +147,14 @@ def player_data(policies: list[Policy], limit: int) -> dict[str, Any] | None:
             raise InvalidShape(f"{policy.label}: its traced puzzles are not those of {traced[0][0].label}, though they "
                                "have the same ids. Report runs of one task only.")
         boards, frames = encode_boards(traces.boards[rows], inputs)
+        loops = int(traces.boards.shape[1])
+        size = thinning(traces.eta.shape[1], loops)
+        eta, balance = (thin(series[rows], size) for series in (traces.eta, traces.balance))
         correct = policy.run.correct[_rows(policy.run.ids, ids)]
         runs.append({
-            "label": policy.label, "kind": policy.kind, "loops": int(traces.boards.shape[1]),
-            "updates": int(traces.eta.shape[1]), "frames": frames, "boards": boards,
-            "eta": encode_series(traces.eta[rows]), "balance": encode_series(traces.balance[rows]),
+            "label": policy.label, "kind": policy.kind, "loops": loops, "updates": eta.shape[1],
+            "thinned": size, "frames": frames, "boards": boards, "eta": encode_series(eta),
+            "balance": encode_series(balance),
             "correct": ["".join("01"[int(right)] for right in row) for row in correct],
         })
     hard = policies[0].run.difficulty

@@ -5,6 +5,7 @@ N puzzles, H loops, n traced puzzles, U decisions of the controller, cells of a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -48,19 +49,17 @@ class Policy:
         return kind_of(self.run)
 
     @property
-    def controller(self) -> str:
-        """The controller's spec."""
-        return str(self.run.meta["controller"])
-
-    @property
     def every(self) -> int:
         """The refresh interval q."""
         return int(self.run.meta["control"].get("every", 1))
 
     @property
-    def site(self) -> str:
-        """`inner` or `outer`."""
-        return str(self.run.meta["control"].get("site", "inner"))
+    def all_but_every(self) -> str:
+        """All of a policy but q: equal texts may be joined by a line over q."""
+        meta = self.run.meta
+        control = {name: value for name, value in meta["control"].items() if name != "every"}
+        return json.dumps([meta["controller"], control, meta["strategy"], meta["model"]["sha256"], meta["refill"]],
+                          sort_keys=True)
 
     @property
     def task(self) -> str:

@@ -46,15 +46,20 @@ def _against_constants(found: Comparison, rules: list[Row]) -> list[str]:
     if not tested:
         adaptive = any(row.kind == "rule" for row in rules)
         return ["No constant at a rule's mean eta was run, so whether adapting matters is open."] * adaptive
+    missing = [row.name for row in rules if row.kind == "rule" and found.pair(row.name, "constant") is None]
     won = [pair.b for pair in tested if pair.verdict == "better"]
     lost = [pair.b for pair in tested if pair.verdict == "worse"]
     said = []
     if won:
         said.append(f"{listed(won)} beat{'s' if len(won) == 1 else ''} the constant at the same mean eta.")
     else:
-        said.append("No rule beats the constant at its own mean eta significantly.")
+        rules_with = f"{len(tested)} rule{'s' * (len(tested) > 1)} with such a constant"
+        which = f"Of the {rules_with} none" if missing else "No rule"
+        said.append(f"{which} beats the constant at its own mean eta significantly.")
     if lost:
         said.append(f"{listed(lost)} {'is' if len(lost) == 1 else 'are'} significantly worse than that constant.")
+    if missing:
+        said.append(f"That constant was not run for {listed(missing)}.")
     return said
 
 
