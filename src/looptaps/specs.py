@@ -8,17 +8,19 @@ TapsGD(gamma=1.5, rho=0.3, eta_min=0.8, eta_max=1.2, warmup=2, eps=1e-12)
 >>> spec("schedule:etas=1/0.9/0.8")
 Schedule(etas=(1.0, 0.9, 0.8))
 
-Fields are separated by `:` and the numbers of a tuple by `/`, so a spec survives inside comma-separated arguments.
+Fields are separated by `:` and the parts of a tuple by `/`, so a spec survives inside comma-separated arguments.
+A field annotated `str` or `Literal` takes a word.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from looptaps.errors import InvalidType, InvalidValue, unknown
+from looptaps.errors import InvalidType, InvalidValue, invalid, unknown
 from looptaps.registry import Registry
 
 CONTROLLERS = Registry(
@@ -53,7 +55,7 @@ def spec(text: str) -> Any:
     if not dataclasses.is_dataclass(cls) or not isinstance(cls, type):
         raise InvalidType(f"Controller {name!r} is no dataclass, so a spec cannot set its fields. "
                           "Make it a frozen dataclass of hyper-parameters.")
-    fields = {field.name for field in dataclasses.fields(cls) if field.init}
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     values: dict[str, Any] = {}
     if at:
         if preset not in PRESETS:
@@ -69,7 +71,7 @@ def spec(text: str) -> Any:
         if key in given:
             raise InvalidValue(f"In the spec {text!r}, the field {key!r} is given twice. Keep one.")
         given.add(key)
-        values[key] = _value(value, text)
+        values[key] = _value(value, text, _holds_words(fields[key]))
     lacking = [f.name for f in dataclasses.fields(cls)
                if f.init and f.name not in values and f.default is f.default_factory is dataclasses.MISSING]
     if lacking:
@@ -85,13 +87,32 @@ def spec_text(controller: Any) -> str:
     for field in dataclasses.fields(controller):
         value = getattr(controller, field.name)
         if field.init and value != field.default:
-            parts.append(f"{field.name}={_text(value)}")
+            parts.append(f"{field.name}={_written(type(controller).__name__, field, value)}")
     return ":".join(parts)
 
 
-def _value(text: str, whole: str) -> Any:
+def _holds_words(field: dataclasses.Field[Any]) -> bool:
+    # The annotation may be a type or its text.
+    return any(word in str(field.type) for word in ("str", "Literal"))
+
+
+def _written(owner: str, field: dataclasses.Field[Any], value: Any) -> str:
+    """The text of a value, if `spec` would read the same value back."""
+    text = _text(value)
+    try:
+        back = _value(text, text, _holds_words(field)) if ":" not in text else None
+    except InvalidValue:
+        back = None
+    if back != value or type(back) is not type(value):
+        raise invalid(owner, field.name, "a finite number, None, True, False, a tuple of these, or in a field "
+                      "annotated str or Literal a word of letters, digits, '.', '-' and '_', to have a spec", value,
+                      "Hold such a value, and make the other from it in the rule.")
+    return text
+
+
+def _value(text: str, whole: str, words: bool = False) -> Any:
     if "/" in text:
-        return tuple(_value(part, whole) for part in text.split("/") if part)
+        return tuple(_value(part, whole, words) for part in text.split("/") if part)
     constants: dict[str, Any] = {"none": None, "true": True, "false": False}
     if text.lower() in constants:
         return constants[text.lower()]
@@ -100,8 +121,10 @@ def _value(text: str, whole: str) -> Any:
             number = kind(text)
         except ValueError:
             continue
-        if math.isfinite(number):
+        if -sys.float_info.max <= number <= sys.float_info.max:
             return number
+    if words and re.fullmatch(r"[A-Za-z_][\w.-]*", text):
+        return text
     raise InvalidValue(f"In the spec {whole!r}, {text!r} is no finite number, none, true or false "
                        "(several numbers are joined by '/').")
 
@@ -109,4 +132,6 @@ def _value(text: str, whole: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return "/".join(_text(part) for part in value) + "/"
+    if isinstance(value, str):
+        return value
     return str(value).lower() if value is None or isinstance(value, bool) else repr(value)

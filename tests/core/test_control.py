@@ -69,3 +69,6 @@ def test_what_is_no_controller_is_refused():
         lt.Control.from_dict({"controller": "taps-gd", "sites": "inner"})
     with pytest.raises(lt.errors.InvalidType, match="as a spec"):
         lt.Control.from_dict({"every": 1})
+    for wrong in ([1], "taps-gd", None):
+        with pytest.raises(lt.errors.InvalidType, match="from_dict needs a dict"):
+            lt.Control.from_dict(wrong)

@@ -69,6 +69,19 @@ def test_curvature_energies_are_those_of_difference_and_displacement(scope, size
         assert ((fast.fluctuation - direct.fluctuation).abs() <= 4 * CLOSE * whole).all()
 
 
+@pytest.mark.parametrize("scope", [*SCOPES.values(), Segments(torch.tensor([0, 0, 1, 1]))], ids=[*SCOPES, "segments"])
+def test_how_an_update_lies_in_memory_does_not_change_its_energies(scope):
+    for features in (16, 97, 128):
+        a, b = updates(2, 4, 5, features)
+        if isinstance(scope, Segments):
+            a, b = a[:, 0], b[:, 0]
+        plain = scope.inner(a, b)
+        for axis in range(a.ndim):  # each axis innermost in turn
+            laid = [t.movedim(axis, -1).contiguous().movedim(-1, axis) for t in (a, b)]
+            assert torch.equal(scope.inner(*laid), plain)
+            assert torch.equal(scope.inner(laid[0], b), plain)
+
+
 def test_segments_measure_each_request_as_if_it_were_alone():
     deltas = updates(2, 4, 5, 32)
     lengths = torch.tensor([5, 2, 4, 1])

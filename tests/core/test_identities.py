@@ -73,6 +73,18 @@ def test_sensitivities_record_the_rollout():
     assert found.adjoints.shape == found.deltas.shape == (6, 3, 4, 8)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sensitivities_of_narrow_states_follow_the_rollout_of_iterate(dtype):
+    core, x, etas = WaveCore(8, dtype=dtype), updates(1, 3, 4, 8, dtype=dtype)[0], problem()[2].float()
+    found = sensitivities(core, x, lambda x: terminal(x.float()), etas)
+    with torch.no_grad():
+        for k in range(1, len(etas) + 1):
+            assert torch.equal(found.states[k], lt.iterate(core, x, etas=etas[:k]).x)
+    etas.requires_grad_()
+    terminal(lt.iterate(core, x, etas=etas).x.float()).sum().backward()
+    assert torch.allclose(found.gradient, etas.grad, rtol=0.05, atol=0.05 * float(etas.grad.abs().max()))
+
+
 # --- proposition "temporal decomposition" and remark "sensitivity interpretation" ---
 
 
@@ -218,6 +230,18 @@ def test_theory_says_what_is_wrong():
     found = sensitivities(core, x, terminal, etas)
     with pytest.raises(bad, match="sum to 1"):
         decompose(found.deltas, found.adjoints, torch.ones(6))
+    for weights in (torch.full((6,), torch.nan), torch.tensor([0.5, 0.5, torch.nan, 0, 0, 0])):
+        with pytest.raises(bad, match="sum to nan"):
+            decompose(found.deltas, found.adjoints, weights)
+    for wrong in ([1 / 6] * 6, None, torch.ones(6, dtype=torch.int64)):
+        with pytest.raises(bad, match="needs weights as a floating point tensor"):
+            decompose(found.deltas, found.adjoints, wrong)
+        with pytest.raises(bad, match="needs weights as a floating point tensor"):
+            observable_energies(found.deltas, wrong)
+    with pytest.raises(bad, match="needs deltas as a floating point tensor, but got list"):
+        observable_energies([1.0], torch.ones(6) / 6)
+    with pytest.raises(bad, match="needs adjoints as a floating point tensor, but got NoneType"):
+        decompose(found.deltas, None, torch.ones(6) / 6)
     with pytest.raises(bad, match="Weights must be"):
         observable_energies(found.deltas, torch.ones(2) / 2)
     with pytest.raises(bad, match="differ"):
@@ -237,14 +261,33 @@ def test_theory_says_what_is_wrong():
         sensitivities(core, x, lambda x: x.detach().sum((1, 2)), etas)
     with pytest.raises(bad, match="floating point"):
         sensitivities(core, x, terminal, torch.ones(0))
+    for wrong, message in (([1.0], "must be a tensor, but is list"), (x.sum(), r"but got \(\)"),
+                           (x[0, 0], r"but got \(8,\)"), (x.long(), "must be floating point")):
+        with pytest.raises(bad, match=message):
+            sensitivities(core, wrong, terminal, etas)
+    with pytest.raises(bad, match="core must be callable on a state, but is NoneType"):
+        sensitivities(None, x, terminal, etas)
+    with pytest.raises(bad, match="loss must be callable on a state, but is NoneType"):
+        sensitivities(core, x, None, etas)
     with pytest.raises(bad, match="at least two"):
         Modes(lambdas=(1.0,), q=(1.0,), e0=(1.0,))
     with pytest.raises(bad, match="different from 0"):
         Modes(lambdas=(1.0, 2.0), q=(1.0, 1.0), e0=(1.0, 0.0))
     with pytest.raises(bad, match="pairwise distinct"):
         Modes(lambdas=(1.0, 1.0), q=(1.0, 1.0), e0=(1.0, 1.0))
-    with pytest.raises(bad, match="one per mode"):
-        MODES.zeroing_schedule(2)
+    for steps in (2, 2.5, 3.0, True, "3"):
+        with pytest.raises(bad, match="one per mode"):
+            MODES.zeroing_schedule(steps)
+    for wrong in ("ab", 1.0, None):
+        with pytest.raises(bad, match=r"Modes\.lambdas must be a tuple of numbers, but is"):
+            Modes(lambdas=wrong, q=(1.0, 1.0), e0=(1.0, 1.0))
+    for field, wrong in (("lambdas", math.nan), ("q", math.inf), ("e0", "1")):
+        fields = {"lambdas": (1.0, 2.0), "q": (1.0, 1.0), "e0": (1.0, 1.0), field: (1.0, wrong)}
+        with pytest.raises(bad, match=rf"Modes\.{field}\[1\] must be a finite number, but is"):
+            Modes(**fields)
+    for field, wrong in (("r", "a"), ("r", math.nan), ("x0", math.nan), ("z0", None), ("z0", math.inf)):
+        with pytest.raises(bad, match=rf"TwoModes\.{field} must be a"):
+            TwoModes(**{"r": 0.5, "x0": 1, "z0": 1, "horizon": 3, field: wrong})
     with pytest.raises(bad, match=r"TwoModes\.r"):
         TwoModes(r=1.0, x0=1, z0=1, horizon=3)
     for horizon in (1, 2.5):

@@ -199,9 +199,77 @@ def test_nan_in_one_sample_is_flagged_and_harms_only_itself(controller):
     assert (dirty.trace.eta[:, 2] == 1).all()
 
 
+@pytest.mark.parametrize("scope", [None, Token()], ids=["sample", "token"])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+@pytest.mark.parametrize("trace", [True, False])
+def test_between_refreshes_an_update_that_is_not_finite_is_flagged_in_the_trace(rule, scope, poison, trace):
+    """Only there: eta is held and the rule sees nothing, with a trace or without."""
+    core, calls = WaveCore(16), []
+
+    def f(x):
+        calls.append(x)
+        bad = torch.zeros(4, 5, 1, dtype=torch.bool)
+        bad[2, 1] = len(calls) == 7
+        return torch.where(bad, poison, core(x))
+
+    with torch.no_grad():
+        run = lt.iterate(f, X, lt.Control(rule, every=4), 8, scope=scope, trace=trace)
+        clean = lt.iterate(core, X, lt.Control(rule, every=4), 8, scope=scope, trace=True)
+    assert torch.equal(run.memory.eta, clean.memory.eta)
+    assert (run.memory.rule.k == 2).all()
+    if trace:
+        flags = run.trace.finite if scope is not None else run.trace.finite[..., None].expand(8, 4, 5)
+        assert not flags[6, 2, 1]
+        assert not flags[7, 2, 1]
+        assert flags[:6].all()
+        assert flags[:, [0, 1, 3]].all()
+
+
+def test_padding_that_is_not_finite_is_not_flagged_between_refreshes():
+    bad = X.clone()
+    bad[:, 4] = torch.nan
+    mask = torch.tensor([[True] * 4 + [False]] * 4)
+    run = lt.iterate(WaveCore(16), bad, lt.Control(lt.TapsGD(), every=2), 4, mask=mask, trace=True)
+    assert run.trace.finite.all()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_nan_under_a_schedule_of_tensors_is_flagged(requires_grad):
+    bad = X.clone()
+    bad[2, 1, 3] = torch.nan
+    etas = torch.tensor([1, 0.9, 1.2], requires_grad=requires_grad)
+    found = lt.iterate(WaveCore(16), bad, etas=etas, trace=True).trace.finite
+    assert not found[:, 2].any()
+    assert found[:, [0, 1, 3]].all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "fix"),
+    [
+        (lambda: lt.iterate(lambda x: x[:2], X, lt.TapsGD(), 3), r"\(4, 5, 16\) became \(2, 5, 16\)", "Return f"),
+        (lambda: lt.TapsGD().init(X[0, 0]), r"Sample needs a state .* but got \(16,\)", "x[None]"),
+        (lambda: lt.TapsGD().init(X[0, 0], Token()), r"Token needs a state .* but got \(16,\)", "x[None]"),
+        (lambda: lt.TapsGD().init(X[0], Sample(torch.ones(5) > 0)), r"no mask for \(5, 16\)", "Leave the mask out"),
+        (lambda: lt.TapsGD().init(X, Sample(torch.ones(4, 4) > 0)), r"\(4, 5\) .* but is torch.bool of shape \(4, 4\)",
+         "one flag per position"),
+        (lambda: lt.TapsGD().init(X[0], Segments(torch.arange(4))), r"\(5, 16\) and torch.int64 \(4,\)", "Flatten"),
+        (lambda: lt.TapsGD().init(X, Segments(torch.arange(4))), r"\(4, 5, 16\) and torch.int64 \(4,\)", "Flatten"),
+        (lambda: lt.iterate(WaveCore(16), X, etas=torch.ones(3, 3)), r"\(K, 4\), but is .* \(3, 3\)", "per step"),
+        (lambda: lt.iterate(torch.sin, torch.tensor(1.0), etas=torch.ones(3)), r"got \(\)", "x[None]"),
+        (lambda: lt.iterate(torch.sin, torch.ones(3), etas=torch.ones(3)), r"got \(3,\)", "x[:, None]"),
+    ],
+)
+def test_a_wrong_shape_is_answered_with_what_to_do(call, message, fix):
+    with pytest.raises(lt.errors.InvalidShape, match=message) as caught:
+        call()
+    assert fix in str(caught.value).split(". ", 1)[1]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda core: lt.iterate(core, X, etas=torch.ones(3), mask=torch.ones(4, 5) > 0), "takes no mask and no scope"),
+        (lambda core: lt.iterate(core, X, etas=torch.ones(3), scope=Token()), "takes no mask and no scope"),
         (lambda core: lt.iterate(core, X, steps=3), "either a controller or etas"),
         (lambda core: lt.iterate(core, X, lt.TapsGD(), 3, etas=torch.ones(3)), "either a controller or etas"),
         (lambda core: lt.iterate(core, X, lt.TapsGD()), "steps must be a whole number >= 0, but is None"),
@@ -257,7 +325,8 @@ def test_wrong_input_is_one_sentence(call, message):
     ("field", "value"),
     [("rho", 0), ("rho", -1), ("rho", float("nan")), ("rho", "1"), ("gamma", 0), ("gamma", float("inf")),
      ("eta_min", 0), ("eta_min", 1.1), ("eta_max", 0.9), ("eta_max", float("inf")), ("beta", 1.0), ("beta", -0.1),
-     ("eps", 0), ("warmup", -1), ("warmup", 1.5), ("warmup", True), ("gain", 0), ("gain", "1")],
+     ("eps", 0), ("warmup", -1), ("warmup", 10**30), ("warmup", 2**63),
+     ("warmup", 1.5), ("warmup", True), ("gain", 0), ("gain", "1")],
 )
 def test_wrong_hyperparameters_name_owner_field_range_value_and_fix(cls, field, value):
     if field not in cls.__dataclass_fields__:
@@ -270,6 +339,20 @@ def test_wrong_hyperparameters_name_owner_field_range_value_and_fix(cls, field, 
     assert message.startswith(f"{cls.__name__}.{field} must be ")
     assert f"but is {value!r}. " in message
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("field", ["rho", "gamma", "warmup", "gain"])
+def test_numbers_beyond_every_float_are_refused_in_a_sentence(field, digits):
+    with pytest.raises(lt.errors.InvalidValue, match=rf"TapsBB\.{field} must be .* but is -?inf\. "):
+        lt.TapsBB(**{field: 10**digits})
+    with pytest.raises(lt.errors.InvalidValue, match=r"but is -inf\. "):
+        lt.TapsBB(**{field: -(10**digits)})
+
+
+def test_the_longest_warmup_is_a_count():
+    rule = lt.TapsGD(warmup=2**63 - 1)
+    assert (lt.iterate(WaveCore(16), X, rule, 4).memory.eta == 1).all()
 
 
 def test_numbers_of_numpy_are_numbers():

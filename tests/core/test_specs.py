@@ -1,5 +1,8 @@
 """Controllers as text round-trip, presets fill what a rule has, and unknown words are answered with the list."""
 
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +63,9 @@ def test_presets_are_the_papers():
         ("taps-gd:rho=much", lt.errors.InvalidValue, "no finite number"),
         ("taps-gd:rho=nan", lt.errors.InvalidValue, "no finite number"),
         ("taps-gd:rho=none", lt.errors.InvalidValue, "rho must be a finite number > 0, but is None"),
+        ("taps-gd:rho=" + "9" * 400, lt.errors.InvalidValue, "no finite number"),
+        ("taps-gd:rho=" + "9" * 5000, lt.errors.InvalidValue, "no finite number"),
+        ("taps-gd:warmup=" + "9" * 30, lt.errors.InvalidValue, r"warmup must be a whole number >= 0 and < 2\^63"),
         ("taps-gd:rho=true", lt.errors.InvalidValue, "but is True"),
         ("constant", lt.errors.InvalidValue, "constant needs eta"),
         ("schedule:etas=1", lt.errors.InvalidValue, "etas must be a non-empty sequence"),
@@ -92,11 +98,51 @@ def test_specs_of_other_things_are_refused():
 
 
 def test_a_controller_that_is_not_registered_has_no_spec():
-    from dataclasses import dataclass
-
     @dataclass(frozen=True)
     class Private:
         pass
 
     with pytest.raises(lt.errors.UnknownName, match="Private"):
         lt.spec_text(Private())
+
+
+@dataclass(frozen=True)
+class Worded:
+    """A rule of somebody else with fields that are no numbers."""
+
+    mode: str = "soft"
+    kind: Literal["a-1", "b.2"] | None = None
+    names: tuple[str, ...] = ()
+    rho: float = 0.1
+    extra: Any = None
+
+
+@pytest.fixture
+def worded():
+    CONTROLLERS.add("worded", f"{__name__}:Worded")
+    yield
+    del CONTROLLERS._targets["worded"]
+
+
+@pytest.mark.parametrize(
+    "rule", [Worded(mode="hard"), Worded(kind="b.2"), Worded(names=("x", "y_2")), Worded(mode="h", rho=0.3)], ids=repr
+)
+def test_words_round_trip_in_fields_that_hold_words(worded, rule):
+    assert lt.spec(lt.spec_text(rule)) == rule
+
+
+def test_a_spec_with_a_word_reads_as_one_would_write_it(worded):
+    assert lt.spec_text(Worded(mode="hard")) == "worded:mode=hard"
+    with pytest.raises(lt.errors.InvalidValue, match="no finite number"):
+        lt.spec("worded:rho=hard")
+
+
+@pytest.mark.parametrize("fields", [
+    {"mode": "a:b"}, {"mode": "a,b"}, {"mode": "a/b"}, {"mode": "two words"}, {"mode": ""}, {"mode": "0.5"},
+    {"mode": "none"}, {"extra": "word"}, {"extra": [1, 2]}, {"extra": {"a": 1}}, {"extra": float("inf")},
+    {"names": ("a", ("b",))},
+], ids=repr)
+def test_what_would_not_come_back_from_a_spec_is_refused(worded, fields):
+    (field,) = fields
+    with pytest.raises(lt.errors.InvalidValue, match=rf"Worded\.{field} must be .* to have a spec, but is "):
+        lt.spec_text(Worded(**fields))

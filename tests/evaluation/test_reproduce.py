@@ -13,7 +13,7 @@ import looptaps as lt
 from looptaps.cli.main import app
 from looptaps.evaluation.recipe_record import read_record
 from looptaps.evaluation.recipes import ALSO, load_recipe, recipe_names
-from looptaps.evaluation.reproduce import Bench, pool, run_cell
+from looptaps.evaluation.reproduce import Bench, compare_cells, pool, run_cell, run_recipe
 from looptaps.models import save_model
 from looptaps.models.trm import TRM, TRMConfig
 from looptaps.report.reproducing import page_text
@@ -76,6 +76,7 @@ notes = ["A note."]
 [[cell]]
 name = "main"
 title = "Main"
+claim = "better-than-unit"
 
 [cell.run]
 model = "{model}"
@@ -97,6 +98,7 @@ title = "A figure"
 paper = "fig:y"
 says = "By difficulty."
 views = ["difficulty", "step-sizes"]
+figures = ["eta", "difficulty"]
 
 [[cell]]
 name = "all"
@@ -109,9 +111,15 @@ paper = "tab:z"
 says = "Bigger is better."
 [outside]
 reason = "needs a GPU"
-command = "taps-eval run"
 columns = ["policy", "MMLU"]
 rows = [["standard", 73.65], ["taps-gd", "N/R"]]
+
+[[outside.evaluate]]
+model = "taps-ouro"
+arguments = "pretrained=a/b"
+controllers = ["standard", "taps-gd@blocks"]
+tasks = ["taps_mmlu", "taps_gsm8k_cot"]
+out = "runs/big"
 """
 
 
@@ -152,8 +160,8 @@ def test_it_runs_everything_puts_numbers_beside_each_other_and_goes_on(folder, t
     figure = read_record(tmp_path / "records" / "small" / "figure-y.json")
     assert [table.title for table in figure.tables] == ["All: by difficulty",
                                                         "All: eta by loop, mean ± standard deviation over puzzles"]
-    assert {row[0] for row in figure.tables[0].rows} >= {"unit", "in-taps-gd-trm"}
-    assert sum(int(row[2]) for row in figure.tables[0].rows if row[0] == "unit") == 16, "every puzzle is in one range"
+    assert {row[0] for row in figure.tables[0].rows} >= {"in-standard", "in-taps-gd-trm"}
+    assert sum(int(row[2]) for row in figure.tables[0].rows if row[0] == "in-standard") == 16, "each in one range"
     samples = sorted(tmp_path.glob("small/*/*/*/samples.jsonl"))
     assert len(samples) == 3, "the figure shows the table's runs and makes none"
     before = [path.stat().st_mtime_ns for path in samples]
@@ -170,8 +178,9 @@ def test_the_page_says_what_the_records_say(folder, tmp_path):
     record = read_record(tmp_path / "records" / "small" / "table-x.json")
     for row in record.tables[0].rows:
         assert f"| {' | '.join(row)} |" in text
-    assert "0 of 1 rules significantly better and 0 worse" in text
-    assert "| not reproduced |" in text
+    assert "0 of 1 rules significantly better and 0 worse; best taps-gd-trm +" in text
+    assert "| undecided | `looptaps reproduce table-x --small` |" in text
+    assert "All small recipes together computed for 0 minutes" in text
     assert "not run: needs a GPU" in text
     values = json.loads((tmp_path / "records" / "small" / "table-x.json").read_text())
     larger = values["comparisons"]["main"]
@@ -193,10 +202,12 @@ def test_a_record_on_a_smaller_model_stands_beside_what_is_not_run(folder, tmp_p
               "device": {"name": "cpu"}, "finished": "2026-01-01T00:00:00Z",
               "figures": {"policies": {"base": {"arc": measured}, "gd": {"arc": other}}}}
     (tmp_path / "smaller.json").write_text(json.dumps(record))
-    (tmp_path / "table-z.toml").write_text(OUTSIDE.replace("[outside]", '[outside]\nrecorded = ["smaller", "none"]'))
+    (tmp_path / "table-z.toml").write_text(OUTSIDE.replace(
+        "[outside]", '[outside]\nrecorded = ["smaller", "lm_ouro_steps"]'))
     text = page_text(tmp_path, tmp_path)
     assert "| gd | 40.0 [10.0, 60.0]; minus base +10.00 [-5.00, +25.00] |" in text
     assert "small, 7 parameters" in text
+    assert "| see the smaller model below |" in text
     (tmp_path / "smaller.json").write_text("{}")
     with pytest.raises(lt.errors.InvalidFile, match="no record of policies"):
         page_text(tmp_path, tmp_path)
@@ -242,6 +253,120 @@ def test_the_full_version_runs_disjoint_subsets(folder, tmp_path, monkeypatch):
     assert metas[0]["task"]["sha256"] != metas[1]["task"]["sha256"]
 
 
+def test_every_subset_runs_the_constant_at_the_mean_eta_of_all_of_them(folder, tmp_path, monkeypatch):
+    """Rules' mean etas differ from subset to subset; what stands beside a rule is one constant on all puzzles."""
+    monkeypatch.setattr("looptaps.evaluation.reproduce.SUBSET", 12)
+    text = (folder / "table-x.toml").read_text().replace('title = "Main"', 'title = "Main"\nsubsets = 2')
+    (tmp_path / "table-x.toml").write_text(text)
+    found = load_recipe("table-x", tmp_path)
+    runs = run_cell(found, found.recipe.cell[0], Bench(recipes=tmp_path, out=tmp_path / "out", small=False,
+                                                       overrides={"limit": 8}))
+    eta = round(runs["taps-gd-trm"].mean_eta, 2)
+    assert {name: len(run) for name, run in runs.items()} == {
+        "standard": 16, "taps-gd-trm": 16, f"constant-eta-{eta}": 16}, "--limit holds for each subset"
+    comparison, shown = compare_cells(runs, "")
+    assert comparison.row("taps-gd-trm").constant == f"constant-eta-{eta}"
+    assert set(shown) == set(runs)
+
+
+def test_each_call_is_timed_against_its_own_unit_step(folder, tmp_path):
+    """Runs of two calls in one table: the unit step is shown once, and no rule's clock is one of another call."""
+    text = (folder / "table-x.toml").read_text()
+    (tmp_path / "table-x.toml").write_text(text)
+    outer = text.replace('name = "main"', 'name = "main"\nlabel = "outer"\nalso = ["table-x.main as inner"]').replace(
+        "loops = 4", 'loops = 4\nsite = "outer"').replace('"standard" = {', '"inner-standard" = {').replace(
+        '"taps-gd" = {', '"outer-taps-gd" = {')
+    (tmp_path / "table-w.toml").write_text(outer)
+    bench = Bench(recipes=tmp_path, out=tmp_path / "out", small=True)
+    _, comparison, runs = run_recipe(load_recipe("table-w", tmp_path), bench)["main"]
+    assert [row.name for row in comparison.rows if row.kind == "unit"] == ["inner-standard"]
+    timing = {row.name: row.matched.timing for row in comparison.rows}
+    assert timing["inner-taps-gd-trm"] == timing["outer-taps-gd-trm"] == "interleaved"
+    assert "outer-standard" not in runs
+
+
+def test_what_a_record_took_and_its_commit_are_those_of_the_runs(folder, tmp_path, monkeypatch):
+    records = tmp_path / "records" / "small"
+    call(folder, tmp_path, "--small", "--all", "--record", str(tmp_path / "records"))
+    first = read_record(records / "table-x.json")
+    monkeypatch.setattr("looptaps.evaluation.provenance.git_state", lambda: {"commit": "0" * 40, "dirty": True})
+    call(folder, tmp_path, "--small", "--all", "--record", str(tmp_path / "records"))
+    again = read_record(records / "table-x.json")
+    assert again == first, "nothing was run, so nothing is new"
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob("small/table-x/*/*/run.json")]
+    assert first.seconds == pytest.approx(sum(run["timing"]["seconds"] for run in runs), abs=0.06)
+    assert first.commit == runs[0]["git"]["commit"]
+    assert read_record(records / "figure-y.json").seconds == 0, "its runs are those of the table"
+
+
+def test_a_figure_of_the_paper_comes_out_as_a_figure(folder, tmp_path):
+    said = call(folder, tmp_path, "--small", "table-x", "figure-y")
+    found = sorted(path.name for path in (tmp_path / "small" / "figure-y").iterdir())
+    assert found == ["all-difficulty.pdf", "all-difficulty.svg", "all-eta.pdf", "all-eta.svg"]
+    assert "Figure: " in said
+    assert "all-eta.svg" in said
+
+
+def test_every_command_of_a_table_that_is_not_run_here_is_listed(folder, tmp_path):
+    tasks = "--include_path my-tasks --tasks taps_mmlu,taps_gsm8k_cot --output_path runs/big"
+    lines = [
+        "taps-eval tasks my-benchmark-files my-tasks",
+        f"taps-eval run --model taps-ouro --model_args pretrained=a/b,controller=standard {tasks}/standard",
+        f"taps-eval run --model taps-ouro --model_args pretrained=a/b,controller=taps-gd@blocks {tasks}/taps-gd-blocks",
+        "taps-eval run --model taps-ouro --model_args pretrained=a/b,controller=constant:eta=$(jq .config.taps.eta_bar "
+        f"runs/big/taps-gd-blocks/*/results_*.json) {tasks}/constant-at-taps-gd-blocks",
+    ]
+    assert load_recipe("table-z", folder).recipe.outside.commands() == lines
+    assert "\n".join(lines) in page_text(folder, tmp_path)
+    said = call(folder, tmp_path, "table-z")
+    assert all(line in said for line in lines)
+    assert "see the smaller model below" not in page_text(folder, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "models", "policies"), [("table-ouro-huginn", 2, 9), ("table-ouro-2b", 1, 9),
+                                                          ("table-qwen-blocks", 3, 7)])
+def test_language_model_recipes_hold_every_policy_of_the_paper_and_its_constant(name, models, policies):
+    """Six rules, each with the constant at its mean eta, unit step and the paper's constants; Qwen also as it is."""
+    from looptaps.integrations.lm_eval_tasks import TASKS
+
+    outside = load_recipe(name, RECIPES).recipe.outside
+    commands = [line for line in outside.commands() if line.startswith("taps-eval run")]
+    base = 3 if name == "table-qwen-blocks" else 0
+    assert len(commands) == models * (policies + 6) + base
+    assert len({line.split("--output_path ")[1] for line in commands}) == len(commands)
+    for text in ("taps_gpqa_main", "taps_mmlu_pro") if base else ("taps_mmlu", "taps_gsm8k_cot"):
+        assert any(text in line for line in commands)
+    tasks = {task for one in outside.evaluate for task in one.tasks}
+    assert tasks <= {*TASKS, "taps_gpqa_main", "taps_mmlu_pro"}
+    assert {row[0] for row in outside.rows if row[0].startswith("taps")} == {
+        text.partition("@")[0] for one in outside.evaluate for text in one.controllers if text.startswith("taps")}
+
+
+def test_a_record_that_nothing_makes_is_refused(folder, tmp_path):
+    text = (folder / "table-x.toml").read_text()
+    (tmp_path / "table-x.toml").write_text(text.replace('title = "Main"', 'title = "Main"\nrecorded = ["maze-trmm"]'))
+    with pytest.raises(lt.errors.LooptapsError, match="Did you mean 'maze-trm'"):
+        page_text(tmp_path, tmp_path)
+    with pytest.raises(lt.errors.LooptapsError, match="Did you mean 'maze-trm'"):
+        call(tmp_path, tmp_path, "table-x", "--small")
+
+
+def test_the_timed_cells_have_the_unit_step_and_several_batches():
+    """Decision 18: a median of one batch is none, and the unit step takes turns with the rules."""
+    for name in recipe_names(RECIPES):
+        for cell in load_recipe(name, RECIPES).recipe.cell:
+            for small in (False, True):
+                options = cell.options(small)
+                if options is None:
+                    continue
+                if any("taps" in text for text in options.controller):
+                    assert "standard" in options.controller, (name, cell.name)
+                sizes = [options.limit, int(options.rows.split(":")[1]) if options.rows else None]
+                generated = options.task.partition(":n=")[2].partition(":")[0]
+                sizes += [int(generated)] if generated else []
+                assert min([size for size in sizes if size] or [10_000]) >= 3 * options.batch_size, (name, cell.name)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -253,11 +378,20 @@ def test_the_full_version_runs_disjoint_subsets(folder, tmp_path, monkeypatch):
         ('title = "Main"', 'title = "Main"\nalso = ["table-x"]', "also of main must read"),
         ('title = "Main"', 'title = "Main"\nsubsets = 0', "subsets of main must be at least 1"),
         ("[[cell]]", '[outside]\nreason = "y"\n\n[[cell]]', "either cells to run or"),
+        ("accuracy = 89.67", "acuracy = 89.67", "quantity of standard.*Did you mean 'accuracy'"),
+        ('"taps-gd" = {', '"taps-dg" = {', "policy in the numbers of main.*Did you mean 'taps-gd'"),
+        ("limit = 16", "skip = true\nlimmit = 16", "limmit"),
+        ("limit = 16", "skip = false", "must replace fields of its run, or hold skip = true"),
+        ('title = "Main"', 'title = "Main"\nclaim = "betterer"', "claim"),
+        ('says = "Rules are better."', 'says = "x"\nfigures = ["etas"]', "Did you mean 'eta'"),
+        ('title = "Main"', 'title = "Main"\nalso = ["table-y.main as in"]', "Unknown recipe"),
         ("title", "title = ", "is no recipe"),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_the_place(folder, tmp_path, old, new, message):
-    (tmp_path / "table-x.toml").write_text((folder / "table-x.toml").read_text().replace(old, new, 1))
+    text = (folder / "table-x.toml").read_text()
+    text = text.replace('claim = "better-than-unit"\n', "") if "claim" in new else text
+    (tmp_path / "table-x.toml").write_text(text.replace(old, new, 1))
     with pytest.raises(lt.errors.LooptapsError, match=message):
         load_recipe("table-x", tmp_path)
 

@@ -37,6 +37,19 @@ def build(kind, **changes):
     elif kind == "gemma3":  # layers 0..4 slide over 6 tokens, the last sees all
         types = ["sliding_attention"] * 5 + ["full_attention"]
         config = tf.Gemma3TextConfig(**{"head_dim": 8, "sliding_window": 6, "layer_types": types, **sizes})
+    elif kind == "gemma3_multimodal":
+        vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                  "image_size": 28, "patch_size": 14}
+        config = tf.Gemma3Config(text_config=build("gemma3").config, vision_config=vision, mm_tokens_per_image=1,
+                                 image_token_id=0, pad_token_id=0)
+    elif kind == "llama4":  # layers 0..2 see chunks of 6 tokens, 3 sees all, and so on
+        config = tf.Llama4TextConfig(**{"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 2,
+                                        "num_experts_per_tok": 1, "attention_chunk_size": 6, **sizes})
+    elif kind == "gemma3n":
+        config = tf.Gemma3nTextConfig(**{"head_dim": 8, "vocab_size_per_layer_input": 97, "laurel_rank": 4,
+                                         "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0,
+                                         "layer_types": ["full_attention"] * 6,
+                                         "activation_sparsity_pattern": [0.0] * 6, **sizes})
     else:
         raise ValueError(kind)
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ import torch
 
 import looptaps as lt
 
-KINDS = ("llama", "gemma3")
+KINDS = ("llama", "qwen3", "gemma3", "mistral")
 
 
 def pad(rows, side, length):
@@ -89,3 +89,51 @@ def test_a_prepared_mask_is_refused_in_sequence_scope(make, ids):
         with (lt.hf.attach(model, lt.TapsGD(), layers=(1, 2), loops=2),
               pytest.raises(lt.errors.InvalidUse, match="2-D attention_mask")):
             model(ids, attention_mask=mask)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_sequence_scope_knows_the_padding_of_a_multimodal_model(make, ids, side, generate):
+    # Gemma3ForConditionalGeneration hands its decoder masks by layer type instead of the 2-D one.
+    model = make("gemma3_multimodal")
+    rows = [ids[0], ids[1, :6]]
+    tokens, mask = pad(rows, side, 12)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    options = {"attention_mask": mask, "position_ids": positions}
+    with torch.no_grad():
+        plain = model(ids).logits
+        with lt.hf.attach(model, lt.Standard(), layers=(1, 3), loops=1):
+            assert torch.equal(model(ids).logits, plain)
+        with lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(1, 3), loops=3):
+            for door in (model, model.model):  # either may be called
+                batch = door(tokens, **options)[0]
+                for n, row in enumerate(rows):
+                    assert (batch[n][mask[n].bool()] - door(row[None])[0][0]).abs().max() < 2e-5
+            assert generate(model, ids)[0].shape == (2, 18)
+            masks = {kind: torch.ones(2, 1, 10, 10, dtype=torch.bool).tril()
+                     for kind in ("full_attention", "sliding_attention")}
+            with pytest.raises(lt.errors.InvalidUse, match="2-D attention_mask"):  # not that of the forward before
+                model.model.language_model(ids, attention_mask=masks)
+        assert torch.equal(model(ids).logits, plain)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "mistral", "gemma3_multimodal"])
+@pytest.mark.parametrize("scope", ["token", "sequence"])
+def test_generation_with_a_static_cache_equals_a_dynamic_one(make, ids, kind, scope, generate):
+    model = make(kind)
+    with lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(1, 3), loops=3, scope=scope):
+        tokens, logits = generate(model, ids)
+        static_tokens, static_logits = generate(model, ids, cache_implementation="static")
+    assert torch.equal(static_tokens, tokens)
+    assert (static_logits - logits).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_padded_static_cache_works_in_token_scope_and_is_refused_in_sequence_scope(make, ids, kind, generate):
+    model = make(kind)
+    tokens, mask = pad([ids[0], ids[1, :6]], "left", 10)
+    options = {"attention_mask": mask, "cache_implementation": "static"}
+    with lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(1, 3), loops=3, scope="token"):
+        assert torch.equal(generate(model, tokens, **options)[0], generate(model, tokens, attention_mask=mask)[0])
+    with (lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(1, 3), loops=3),
+          pytest.raises(lt.errors.InvalidUse, match="scope='token'")):
+        generate(model, tokens, **options)

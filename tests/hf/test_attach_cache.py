@@ -91,3 +91,50 @@ def test_a_cache_from_another_setting_is_refused(make, ids):
         assert plain.get_seq_length() == 10
         with lt.hf.attach(model, lt.TapsGD(), layers=(1, 3), loops=3):  # the same setting goes on
             model(ids[:, :1], past_key_values=cache)
+
+
+@pytest.mark.parametrize(("loops", "kv"), [(3, "stage"), (3, "first"), (1, "stage")])
+def test_a_cache_that_the_plain_model_went_on_with_is_refused(make, ids, loops, kv):
+    model = make("llama")
+    token = ids[:, :1]
+
+    def looped():
+        return lt.hf.attach(model, lt.TapsGD(), layers=(1, 3), loops=loops, kv=kv)
+
+    with torch.no_grad():
+        with looped():
+            cache = model(ids, use_cache=True).past_key_values
+            cropped = model(ids, use_cache=True).past_key_values
+        model(token, past_key_values=cache)
+        with looped(), pytest.raises(lt.errors.InvalidUse, match="model without the loop went on"):
+            model(token, past_key_values=cache)
+        with looped():
+            cropped.crop(-3)  # tokens taken back are no other model's
+            model(ids[:, 7:], past_key_values=cropped)
+            model(token, past_key_values=cropped)
+        if kv == "stage" and loops > 1:  # as long as the loop left it, but not the loop's
+            cropped.crop(-3)
+            model(ids[:, :3], past_key_values=cropped)
+            with looped(), pytest.raises(lt.errors.InvalidUse, match="model without the loop went on"):
+                model(token, past_key_values=cropped)
+
+
+@pytest.mark.parametrize("kv", ["stage", "first", "last"])
+def test_assisted_generation_works_on_a_sliding_window(make, ids, kv):
+    model = make("gemma3")  # the prompt is longer than its window of 6
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    with lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(1, 3), loops=3, scope="token", kv=kv):
+        assisted = model.generate(ids[:1], prompt_lookup_num_tokens=3, **options)
+        greedy = model.generate(ids[:1], **options)
+    assert assisted.shape == greedy.shape
+    if kv == "stage":  # the others depend on how tokens are grouped into forwards
+        assert torch.equal(assisted, greedy)
+
+
+def test_a_stage_has_no_attributes_but_a_caches():
+    from looptaps.hf.slots import PeekView, SlotView
+
+    for view in (SlotView(DynamicCache(), 0), PeekView(DynamicCache())):
+        assert not hasattr(view, "to")  # as accelerate asks
+        with pytest.raises(lt.errors.InvalidUse, match="cannot answer"):
+            view.conv_states  # noqa: B018

@@ -109,3 +109,21 @@ def test_saving_an_attached_model_saves_the_plain_model(make, ids, tmp_path):
             model.save_pretrained(tmp_path)
         again = tf.AutoModelForCausalLM.from_pretrained(tmp_path)
         assert torch.equal(again(ids).logits, plain)
+
+
+def test_models_that_share_keys_and_values_are_refused_for_that_reason(make):
+    model = make("gemma3n", num_kv_shared_layers=2)
+    before = state(model)
+    with pytest.raises(InvalidUse, match="num_kv_shared_layers"):
+        lt.hf.attach(model, lt.TapsGD(), layers=(1, 1), loops=2)
+    assert state(model) == before
+
+
+def test_a_state_of_several_streams_is_refused(make, ids):
+    model = make("gemma3n")
+    with torch.no_grad():
+        plain = model(ids).logits
+        with (lt.hf.attach(model, lt.TapsGD(), layers=(1, 1), loops=2),
+              pytest.raises(InvalidUse, match=r"\(4, 2, 10, 32\)")):
+            model(ids)
+        assert torch.equal(model(ids).logits, plain)

@@ -119,3 +119,16 @@ def test_pads_stay_out_of_the_mean_eta(make, ids):
             model(tokens, **options)
             means.append(handle.trace.mean)
     assert means[0] == pytest.approx(means[1], abs=1e-6)
+
+
+def test_a_model_that_names_itself_as_its_decoder_is_looped(make, ids, generate):
+    model = make("llama4")
+    with torch.no_grad():
+        plain, before = model(ids).logits, fingerprint(model)
+        with lt.hf.attach(model, lt.Standard(), layers=(0, 2), loops=1):
+            assert torch.equal(model(ids).logits, plain)
+        with lt.hf.attach(model, lt.spec("taps-adam@blocks"), layers=(0, 2), loops=3, scope="token"):
+            assert not torch.equal(model(ids).logits, plain)
+            assert torch.equal(generate(model, ids)[0], generate(model, ids, use_cache=False)[0])
+        assert torch.equal(model(ids).logits, plain)
+    assert fingerprint(model) == before

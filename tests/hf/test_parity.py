@@ -210,9 +210,9 @@ def test_a_threshold_of_one_or_none_never_exits(ouro):
 
 
 def test_the_exit_gate_is_computed_in_float32():
-    from looptaps.hf.exits import exit_probabilities, exit_steps
+    from looptaps.hf.exits import ExitGate, exit_probabilities, exit_steps
 
-    gate = torch.nn.Linear(1, 1).to(torch.bfloat16)
+    gate = ExitGate(1, 1).to(torch.bfloat16)
     with torch.no_grad():
         gate.weight.fill_(1.0)
         gate.bias.fill_(0.0)

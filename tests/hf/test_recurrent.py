@@ -136,6 +136,99 @@ def test_a_cache_from_another_setting_is_refused(ids, kind):
             model(ids[:, :1], past_key_values=cache)
 
 
+@pytest.mark.parametrize("changed", [{"state_seed": 5}, {"init_scale": 0.5}])
+def test_a_cache_of_another_initial_state_is_refused(ids, changed):
+    model = tiny("huginn")
+    with torch.no_grad():
+        cache = model(ids, use_cache=True).past_key_values
+        model(ids[:, :1], past_key_values=cache, state_seed=0, init_scale=1.0)  # the configuration's own
+        with pytest.raises(InvalidUse, match="another setting"):
+            model(ids[:, :1], past_key_values=cache, **changed)
+
+
+def test_a_cache_that_the_plain_hrm_text_went_on_with_is_refused(ids):
+    model = tiny("hrm_text")
+    with torch.no_grad():
+        with lt.hf.attach(model, lt.TapsGD()):
+            cache = model(ids, use_cache=True).past_key_values
+        model(ids[:, :1], past_key_values=cache)
+        with lt.hf.attach(model, lt.TapsGD()), pytest.raises(InvalidUse, match="model without the loop went on"):
+            model(ids[:, :1], past_key_values=cache)
+
+
+@pytest.mark.parametrize("kind", ["ouro", "huginn"])
+@pytest.mark.parametrize("scope", ["token", "sequence"])
+def test_generation_with_a_static_cache_equals_a_dynamic_one(ids, kind, scope, generate):
+    model = tiny(kind)
+    with lt.hf.attach(model, lt.TapsAdam(), scope=scope):
+        tokens, logits = generate(model, ids)
+        static_tokens, static_logits = generate(model, ids, cache_implementation="static")
+    assert torch.equal(static_tokens, tokens)
+    assert (static_logits - logits).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["ouro", "huginn"])
+def test_outputs_are_tuples_where_asked(ids, kind):
+    model = tiny(kind)
+    with torch.no_grad():
+        logits = model(ids).logits
+        assert torch.equal(model(ids, return_dict=False)[0], logits)
+        model.config.return_dict = False
+        out = model(ids)
+    assert isinstance(out, tuple)
+    assert torch.equal(out[0], logits)
+
+
+@pytest.mark.parametrize("kind", ["ouro", "huginn"])
+def test_auto_model_knows_it(ids, kind, tmp_path):
+    model = tiny(kind)
+    model.save_pretrained(tmp_path)
+    again = tf.AutoModel.from_pretrained(tmp_path).eval()  # Huginn was released without a base model of its own
+    assert type(again) is (lt.hf.OuroModel if kind == "ouro" else lt.hf.HuginnForCausalLM)
+    with torch.no_grad():
+        whole = model.model(ids).last_hidden_state if kind == "ouro" else model(ids).logits
+        assert torch.equal(again(ids)[0], whole)
+
+
+@pytest.mark.parametrize("kind", ["ouro", "huginn"])
+def test_saving_while_attached_saves_what_set_control_kept(ids, kind, tmp_path):
+    model = tiny(kind)
+    kept = lt.Control(lt.TapsGD(), scope="token").resolved(gain=1.0)
+    for before in (None, kept):
+        model.set_control(before)
+        with lt.hf.attach(model, lt.TapsAdam()):
+            with pytest.raises(InvalidUse, match="Detach that one first"):
+                model.set_control(lt.TapsBB())
+            model.save_pretrained(tmp_path)
+        assert model.control == before
+        again = tf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+        assert again.control == before
+        with torch.no_grad():
+            assert torch.equal(again(ids).logits, model(ids).logits)
+
+
+def offload(model, where, folder):
+    from accelerate import cpu_offload, disk_offload
+
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    if where == "cpu":
+        cpu_offload(model, execution_device=torch.device("cpu"), state_dict=weights)
+    else:
+        disk_offload(model, folder, execution_device=torch.device("cpu"))
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["cpu", "disk"])
+def test_offloaded_weights_give_the_same_logits(ids, kind, where, tmp_path):
+    options = {"exit_threshold": 0.6} if kind == "ouro" else {}  # (which reads the gate)
+    results = []
+    for model in (tiny(kind), offload(tiny(kind), where, tmp_path)):
+        with torch.no_grad(), lt.hf.attach(model, lt.TapsAdam()):
+            results.append(model(ids, **options).logits)
+    assert torch.equal(*results)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_the_loop_and_checkpointing_keeps_them(ids, kind):
     model = tiny(kind).train()

@@ -83,7 +83,8 @@ def test_a_benchmark_runs_and_records(name, setting, tmp_path, monkeypatch, caps
         assert high is None or low <= high
     assert str(setting) not in out.read_text()
     assert "|" in capsys.readouterr().out or name == "controller_overhead"
-    (table,) = record_tables(out)
+    table, *more = record_tables(out)
+    assert len(more) == (name == "adaptive_exit")  # by difficulty
     policies = next(record["figures"][key] for key in ROWS if key in record["figures"])
     assert [row[0] for row in table.rows] == list(policies)
     assert {len(row) for row in table.rows} == {len(table.columns)}

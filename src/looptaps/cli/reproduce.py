@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from looptaps.evaluation.recipe_record import RecipeRecord, TextTable
     from looptaps.evaluation.recipes import Found, Outside
     from looptaps.evaluation.reproduce import Bench
+    from looptaps.report.beside import Results
 
 app = typer.Typer(add_completion=False)
 
@@ -24,7 +24,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as table-main; none: list them.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All recipes.")] = False,
     small: Annotated[bool, typer.Option("--small", help="Bundled models and few puzzles: for two CPU cores.")] = False,
-    limit: Annotated[int | None, typer.Option(help="At most so many puzzles per cell.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many puzzles per cell or subset.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cpu, ... (default: a GPU if there is one).")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", help="Instead of what it says.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads (default: torch's choice).", min=1)] = None,
@@ -41,8 +41,10 @@ def reproduce(
     from looptaps.errors import InvalidUse
     from looptaps.evaluation.recipes import load_recipe, recipe_folder, recipe_names
     from looptaps.evaluation.reproduce import Bench
+    from looptaps.report.reproducing import check_recorded
 
     folder = recipe_folder(recipes)
+    results = folder.parent / "benchmarks" / "results"
     console = Console(soft_wrap=True)
     if page is not None:
         from looptaps.report.reproducing import page_text
@@ -54,6 +56,8 @@ def reproduce(
         console.print(f"Written: {page}")
         return
     found = [load_recipe(name, folder) for name in (recipe_names(folder) if every else names or [])]
+    for one in found:
+        check_recorded(one, results)
     if not found:
         _list(console, folder)
         return
@@ -62,7 +66,7 @@ def reproduce(
                   overrides={name: value for name, value in overrides.items() if value is not None})
     for one in found:
         if one.recipe.outside is not None:
-            _outside(console, one, one.recipe.outside, folder.parent / "benchmarks" / "results")
+            _outside(console, one, one.recipe.outside, results, small)
             continue
         made = _run(console, one, bench)
         made.write(bench.out / f"{one.name}.json")
@@ -87,18 +91,16 @@ def _list(console: Console, folder: Path) -> None:
 
 
 def _run(console: Console, found: Found, bench: Bench) -> RecipeRecord:
-    """Run a recipe, print its tables and the verdict of each comparison."""
+    """Run a recipe, print its tables and the verdict of each comparison, and write its figures."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     import looptaps
-    from looptaps.evaluation.provenance import git_state, now
     from looptaps.evaluation.recipe_record import RecipeRecord
     from looptaps.evaluation.reproduce import run_recipe
-    from looptaps.report.beside import tables
+    from looptaps.report.beside import measured, tables
     from looptaps.report.summary import verdict
 
     console.print(f"\n{found.name}: {found.recipe.title}", style="bold", highlight=False)
-    started = time.perf_counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         running: dict[tuple[str, str], Any] = {}
@@ -118,21 +120,47 @@ def _run(console: Console, found: Found, bench: Bench) -> RecipeRecord:
             console.print(f"{cell.title}: {verdict(comparison)}", highlight=False)
     for note in found.recipe.notes:
         console.print(note, style="dim", highlight=False)
+    for path in _figures(found, results, bench.out / found.name):
+        console.print(f"Figure: {path}", highlight=False)
     words = ["looptaps", "reproduce", found.name, *["--small"] * bench.small]
     words += [f"--limit={bench.overrides['limit']}"] if "limit" in bench.overrides else []
+    metas = [run.meta for _, _, runs in results.values() for run in runs.values()]
+    parts = [part for meta in metas for part in meta["parts"]]
+    commits = sorted({part["commit"] for part in parts if part["commit"] is not None})
+    own = [run for cell in found.recipe.cell for run in bench.done.get(f"{found.name}.{cell.name}", {}).values()]
     return RecipeRecord(
         recipe=found.name, recipe_sha256=found.sha256, small=bench.small, command=shlex.join(words),
-        looptaps=looptaps.__version__, commit=git_state()["commit"], changed=git_state()["dirty"],
-        seconds=round(time.perf_counter() - started, 1), finished=now(),
-        comparisons={name: comparison for name, (_, comparison, _) in results.items()}, tables=tuple(shown),
+        looptaps=looptaps.__version__, commit=" ".join(commits) or None, changed=any(part["dirty"] for part in parts),
+        seconds=round(sum(run.meta["timing"]["seconds"] for run in own), 1),
+        finished=max(str(meta["finished"]) for meta in metas),
+        comparisons={name: comparison for name, (_, comparison, _) in results.items()}, estimates=measured(results),
+        tables=tuple(shown),
     )
+
+
+def _figures(found: Found, results: Results, folder: Path) -> list[Path]:
+    """The figures that the recipe names, as SVG and PDF beside its runs."""
+    from dataclasses import replace
+
+    from looptaps.report.page import drawings, write_figures
+    from looptaps.report.policy import policies_of
+
+    written = []
+    for name, (_, comparison, runs) in results.items() if found.recipe.figures else ():
+        # The paper's difficulty is the number of empty cells, also where there is a better one.
+        by_empty = {label: replace(run, difficulty={"empty": run.difficulty["empty"]})
+                    if "empty" in run.difficulty else run for label, run in runs.items()}
+        drawn = drawings(comparison, policies_of(by_empty, comparison))
+        wanted = [one._replace(name=f"{name}-{one.name}") for one in drawn if one.name in found.recipe.figures]
+        written += write_figures(folder, wanted, ("svg", "pdf"))
+    return written
 
 
 def show_table(console: Console, table: TextTable) -> None:
     """A table with its caption."""
     from rich.table import Table
 
-    console.width = max(console.width, 250)  # a row that is cut tells nothing; rather let the terminal wrap it
+    console.width = 1000  # a row that is cut tells nothing; rather let the terminal wrap it
     drawn = Table(box=None, pad_edge=False, header_style="bold", title=table.title, title_justify="left")
     for place, column in enumerate(table.columns):
         drawn.add_column(column, justify="right" if place else "left", no_wrap=bool(place))
@@ -142,8 +170,8 @@ def show_table(console: Console, table: TextTable) -> None:
     console.print(table.caption + "\n", style="dim", highlight=False)
 
 
-def _outside(console: Console, found: Found, outside: Outside, records: Path) -> None:
-    """The paper's numbers, why there are none of ours, and what is recorded on smaller models."""
+def _outside(console: Console, found: Found, outside: Outside, records: Path, small: bool) -> None:
+    """The paper's numbers, why there are none of ours, and the commands; small: what is recorded on smaller models."""
     from looptaps.evaluation.recipe_record import TextTable
     from looptaps.report.reproducing import outside_tables
 
@@ -155,5 +183,8 @@ def _outside(console: Console, found: Found, outside: Outside, records: Path) ->
                                       columns=outside.columns, rows=rows))
     for table in outside_tables(outside, records):
         show_table(console, table)
-    if outside.command:
-        console.print(f"With those at hand: {outside.command}", highlight=False)
+    for name in outside.recorded:
+        console.print(f"On a smaller model: python benchmarks/{name}.py --full", highlight=False)
+    if not small:
+        for command in outside.commands():
+            console.print(command, highlight=False, markup=False)

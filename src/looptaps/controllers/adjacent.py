@@ -21,7 +21,7 @@ from looptaps.controllers.base import (
     settle,
     widen,
 )
-from looptaps.controllers.energies import Energies, adjacent_energies, balance, relax
+from looptaps.controllers.energies import Energies, adjacent_energies, balance, measured, relax
 
 
 class AdjacentState(NamedTuple):
@@ -43,10 +43,6 @@ class ScoredState(NamedTuple):
 
 def _energies(delta: Tensor, state: AdjacentState | ScoredState, scope: Scope) -> Energies:
     return adjacent_energies(delta, state.previous, state.energy, state.k > 0, scope)
-
-
-def _finite(energies: Energies) -> Tensor:
-    return energies.energy.isfinite() & energies.progress.isfinite() & energies.fluctuation.isfinite()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +80,11 @@ class TapsGD:
     ) -> tuple[Decision, AdjacentState]:
         delta = widen(delta, state, AdjacentState, scope)
         energies = _energies(delta, state, scope)
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         B = balance(P, S, self.gamma, self.eps)
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
         memory = AdjacentState(state.k + 1, energies.energy, delta)
-        return settle(Decision(eta, _finite(energies), P, S, B), memory)
+        return settle(Decision(eta, finite, P, S, B), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +112,13 @@ class TapsSign:
     ) -> tuple[Decision, AdjacentState]:
         delta = widen(delta, state, AdjacentState, scope)
         energies = _energies(delta, state, scope)
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         sigma = torch.sign(P - self.gamma * S)
         eta = relax(
             sigma, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = AdjacentState(state.k + 1, energies.energy, delta)
-        return settle(Decision(eta, _finite(energies), P, S, sigma), memory)
+        return settle(Decision(eta, finite, P, S, sigma), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +150,14 @@ class TapsMomentum:
     ) -> tuple[Decision, ScoredState]:
         delta = widen(delta, state, ScoredState, scope)
         energies = _energies(delta, state, scope)
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         B = balance(P, S, self.gamma, self.eps)
         mu = self.beta * state.score + (1 - self.beta) * B
         eta = relax(
             mu, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = ScoredState(state.k + 1, energies.energy, mu, delta)
-        return settle(Decision(eta, _finite(energies), P, S, mu), memory)
+        return settle(Decision(eta, finite, P, S, mu), memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +189,7 @@ class TapsRMSProp:
     ) -> tuple[Decision, ScoredState]:
         delta = widen(delta, state, ScoredState, scope)
         energies = _energies(delta, state, scope)
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         B = balance(P, S, self.gamma, self.eps)
         r = self.beta * state.score + (1 - self.beta) * B**2
         # At k = 0 there is no score, and 1 - beta^0 = 0: any other divisor leaves B / ... = 0.
@@ -204,4 +200,4 @@ class TapsRMSProp:
             score, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup
         )
         memory = ScoredState(state.k + 1, energies.energy, r, delta)
-        return settle(Decision(eta, _finite(energies), P, S, score), memory)
+        return settle(Decision(eta, finite, P, S, score), memory)

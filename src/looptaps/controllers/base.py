@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -30,6 +32,14 @@ def _total(rows: Tensor) -> Tensor:
     return rows.flatten(1).sum(-1, dtype=wide).to(rows.dtype)
 
 
+def _over_features(a: Tensor, b: Tensor) -> Tensor:
+    # How a sum is grouped depends on how its terms lie in memory, so they lie in one way always.
+    return (a * b).contiguous().sum(-1)
+
+
+_TWO_AXES = "Axis 0 is the sample, the last axis the features: add what is missing, x[:, None] or x[None]."
+
+
 class Sample(NamedTuple):
     """One eta for each sample (row of axis 0), over all its positions; `mask` (B, N) is False at padding."""
 
@@ -40,7 +50,7 @@ class Sample(NamedTuple):
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """<a, b> of each sample: over features, then over the positions that count."""
-        products = (a * b).sum(-1)
+        products = _over_features(a, b)
         if products.ndim == 1:
             return products
         if self.mask is not None:
@@ -59,15 +69,17 @@ class Sample(NamedTuple):
 
     def check(self, like: Tensor) -> None:
         if like.ndim < 2:
-            raise InvalidShape(f"Sample needs a state of shape (B, ..., D), but got {tuple(like.shape)}.")
+            raise InvalidShape(f"Sample needs a state of shape (B, ..., D), but got {tuple(like.shape)}. {_TWO_AXES}")
         if self.mask is not None and not isinstance(self.mask, Tensor):
             raise InvalidType(f"Sample.mask must be a bool tensor (B, N), but is {type(self.mask).__name__}. "
                               "Use torch.tensor(mask).")
         if self.mask is not None and like.ndim == 2:
-            raise InvalidShape(f"A state (B, D) has no positions, so Sample takes no mask for {tuple(like.shape)}.")
+            raise InvalidShape(f"A state (B, D) has no positions, so Sample takes no mask for {tuple(like.shape)}. "
+                               "Leave the mask out.")
         if self.mask is not None and (self.mask.shape != like.shape[:-1] or self.mask.dtype != torch.bool):
             raise InvalidShape(f"Sample.mask must be bool of shape {tuple(like.shape[:-1])} (True = counts), "
-                               f"but is {self.mask.dtype} of shape {tuple(self.mask.shape)}.")
+                               f"but is {self.mask.dtype} of shape {tuple(self.mask.shape)}. Make one flag per "
+                               "position, such as mask = ids != padding.")
 
 
 class Token(NamedTuple):
@@ -78,7 +90,7 @@ class Token(NamedTuple):
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """<a, b> of each position, over its features."""
-        return (a * b).sum(-1)
+        return _over_features(a, b)
 
     def count(self, like: Tensor) -> Tensor | int:  # type: ignore[override]
         """d: the features of one position (never 0)."""
@@ -90,7 +102,7 @@ class Token(NamedTuple):
 
     def check(self, like: Tensor) -> None:
         if like.ndim < 2:
-            raise InvalidShape(f"Token needs a state of shape (B, ..., D), but got {tuple(like.shape)}.")
+            raise InvalidShape(f"Token needs a state of shape (B, ..., D), but got {tuple(like.shape)}. {_TWO_AXES}")
 
 
 class Segments(NamedTuple):
@@ -107,7 +119,7 @@ class Segments(NamedTuple):
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """<a, b> of each request, at every row of it."""
-        products = (a * b).sum(-1)
+        products = _over_features(a, b)
         wide = products if products.device.type == "mps" else products.double()
         return torch.zeros_like(wide).index_add(0, self.ids, wide)[self.ids].to(products.dtype)
 
@@ -127,7 +139,8 @@ class Segments(NamedTuple):
         if like.ndim != 2 or self.ids.shape != like.shape[:1] or self.ids.dtype != torch.int64:
             raise InvalidShape(
                 f"Segments needs a state (N, D) and int64 ids (N,), but got {tuple(like.shape)} and "
-                f"{self.ids.dtype} {tuple(self.ids.shape)}."
+                f"{self.ids.dtype} {tuple(self.ids.shape)}. Flatten the batch to its rows, and give each row the "
+                "number of its request."
             )
         # Looking at the values would stop a GPU and break a compiled graph.
         if self.ids.device.type == "cpu" and not torch.compiler.is_compiling() and len(self.ids):
@@ -213,8 +226,8 @@ def check_hyperparameters(rule: Any) -> None:
     for field in dataclasses.fields(rule):
         value = getattr(rule, field.name)
         if field.name == "warmup":
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-                raise invalid(owner, "warmup", "a whole number >= 0", value, "The default is 2.")
+            if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) < 2**63:
+                raise invalid(owner, "warmup", "a whole number >= 0 and < 2^63", _shown(value), "The default is 2.")
             object.__setattr__(rule, "warmup", int(value))
         elif field.name == "gain":
             if value is not None:
@@ -228,9 +241,23 @@ def check_hyperparameters(rule: Any) -> None:
 
 def number(owner: str, field: str, value: Any, accept: Any, accepted: str, fix: str) -> float:
     """`value` as a float, or the sentence that says what would be accepted."""
+    value = _shown(value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or not accept(value):
         raise invalid(owner, field, accepted, value, fix)
     return float(value)
+
+
+def _shown(value: Any) -> Any:
+    """The value, or infinity where it is a number beyond every float (it may have thousands of digits)."""
+    largest = sys.float_info.max
+    if isinstance(value, int | Fraction) and not -largest <= value <= largest:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+def all_finite(delta: Tensor, scope: Scope) -> Tensor:
+    """Where every number of an update is finite, of the scope's shape: a sum of zeros is NaN elsewhere."""
+    return scope.inner(delta, torch.zeros((), dtype=delta.dtype, device=delta.device)) == 0
 
 
 def fresh_scalars(like: Tensor, scope: Scope, n: int) -> tuple[Tensor, ...]:
@@ -251,7 +278,7 @@ def fresh_latent(like: Tensor) -> Tensor:
 
 def check_state(like: Tensor) -> None:
     if not isinstance(like, Tensor):
-        raise InvalidType(f"A loop state must be a tensor, but is {type(like).__name__}.")
+        raise InvalidType(f"A loop state must be a tensor, but is {type(like).__name__}. Use torch.tensor(state).")
     if like.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise InvalidType(f"A loop state must be floating point of 16 to 64 bits, but is {like.dtype}. "
                           "Embed token ids, and widen float8, before the loop.")

@@ -17,7 +17,7 @@ from looptaps.controllers.base import (
     settle,
     widen,
 )
-from looptaps.controllers.energies import balance, curvature_energies, relax
+from looptaps.controllers.energies import balance, curvature_energies, measured, relax
 
 
 class CurvatureState(NamedTuple):
@@ -63,9 +63,8 @@ class TapsBB:
         energies = curvature_energies(
             delta, state.previous, state.square, scale, state.k > 0, self.eps, scope
         )
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         B = balance(P, S, self.gamma, self.eps)
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
         memory = CurvatureState(state.k + 1, energies.energy, eta, delta)
-        finite = energies.energy.isfinite() & P.isfinite() & S.isfinite()
         return settle(Decision(eta, finite, P, S, B), memory)

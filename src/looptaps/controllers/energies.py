@@ -96,12 +96,17 @@ def curvature_energies(
     `scale` is gain * eta of the last step. <s, D - D'> = scale * (<D, D'> - |D'|^2). `previous_square` and the
     returned energy are sums of squares, not means: the paper adds eps to the sum.
     """
+    largest = torch.finfo(delta.dtype).max
     square = scope.inner(delta, delta)
-    cross = scope.inner(delta, previous)
-    kappa = (scale * (cross - previous_square)).abs() / (scale**2 * previous_square + eps)
-    progress = torch.where(seen, square / scope.count(delta), 0)
-    fluctuation = torch.where(seen, kappa**2, 0) * progress
-    return Energies(progress, fluctuation, square)
+    # A product with an infinite factor has no gradient, not even where it is multiplied by 0: squares near the
+    # largest float count as overflown, and kappa stays below the root of it, so that the products below are finite.
+    known = square < largest / 16
+    square = torch.where(known, square, torch.inf)
+    known = known & seen
+    bend = torch.where(known, scope.inner(delta, previous) - previous_square, 0)
+    kappa = (scale * bend).abs() / (scale**2 * previous_square + eps)
+    progress = torch.where(known, square / scope.count(delta), 0)
+    return Energies(progress, kappa.clamp(max=largest**0.5 / 2) ** 2 * progress, square)
 
 
 def curvature_energies_direct(
@@ -113,6 +118,16 @@ def curvature_energies_direct(
     kappa = bend.abs() / (scope.inner(displacement, displacement) + eps)
     progress = square / scope.count(delta)
     return Energies(progress, kappa**2 * progress, square)
+
+
+def measured(energies: Energies, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    """P and S, and where they are finite, their energy and weighed sum too; both are 0 elsewhere.
+
+    So nothing of a row that overflowed goes on, neither into a value nor, as NaN, into a gradient.
+    """
+    P, S = energies.progress, energies.fluctuation
+    finite = energies.energy.isfinite() & (P + gamma * S).isfinite()
+    return torch.where(finite, P, 0), torch.where(finite, S, 0), finite
 
 
 def balance(progress: Tensor, fluctuation: Tensor, gamma: float, eps: float) -> Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from looptaps.controllers.base import SAMPLE, Decision, Scope, fresh_scalars, number, settle, widen
+from looptaps.controllers.base import SAMPLE, Decision, Scope, all_finite, fresh_scalars, number, settle, widen
 from looptaps.errors import invalid
 
 
@@ -20,9 +20,7 @@ class CountState(NamedTuple):
 
 
 def _decide(eta: Tensor, delta: Tensor, state: CountState, scope: Scope) -> tuple[Decision, CountState]:
-    # A sum of zeros is NaN exactly where the update is not finite, whatever the scope.
-    finite = scope.inner(delta, torch.zeros((), dtype=delta.dtype, device=delta.device)) == 0
-    return settle(Decision(eta, finite, None, None, None), CountState(state.k + 1))
+    return settle(Decision(eta, all_finite(delta, scope), None, None, None), CountState(state.k + 1))
 
 
 @dataclass(frozen=True, kw_only=True)

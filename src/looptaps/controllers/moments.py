@@ -18,7 +18,7 @@ from looptaps.controllers.base import (
     settle,
     widen,
 )
-from looptaps.controllers.energies import balance, moment_energies, moment_weights, relax
+from looptaps.controllers.energies import balance, measured, moment_energies, moment_weights, relax
 
 
 class MomentState(NamedTuple):
@@ -68,10 +68,9 @@ class TapsAdam:
         delta = widen(delta, state, MomentState, scope)
         weights = moment_weights(self.beta, state.k, delta.dtype)
         energies, mean = moment_energies(delta, state.mean, state.energy_mean, weights, scope)
-        P, S = energies.progress, energies.fluctuation
+        P, S, finite = measured(energies, self.gamma)
         B = balance(P, S, self.gamma, self.eps)
         eta = relax(B, state.k, rho=self.rho, eta_min=self.eta_min, eta_max=self.eta_max, warmup=self.warmup)
-        finite = energies.energy.isfinite() & P.isfinite()
         # Weight 0 does not hide a NaN, so this latent starts afresh itself.
         memory = MomentState(state.k + 1, energies.energy, torch.where(scope.expand(finite, mean), mean, 0))
         return settle(Decision(eta, finite, P, S, B), memory)

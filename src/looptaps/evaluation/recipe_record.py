@@ -22,8 +22,26 @@ class TextTable(BaseModel):
     rows: tuple[tuple[str, ...], ...]
 
 
+class Estimate(BaseModel):
+    """A number that a claim is judged on and that needs the runs themselves, with its 95 % interval.
+
+    None: not reached (a value), or not reached in too many resamples (an end).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+
 class RecipeRecord(BaseModel):
-    """One recipe, run."""
+    """One recipe, run.
+
+    `seconds` is what its own runs took, all sessions together, and `commit` (several, where a run was gone on with)
+    that of the runs; `changed`: the sources then differed from it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,6 +56,7 @@ class RecipeRecord(BaseModel):
     seconds: float
     finished: str
     comparisons: dict[str, Comparison]
+    estimates: dict[str, tuple[Estimate, ...]] = {}
     tables: tuple[TextTable, ...]
 
     def write(self, path: Path) -> None:

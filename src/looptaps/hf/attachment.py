@@ -14,7 +14,7 @@ from torch import nn
 from looptaps.errors import InvalidType, InvalidUse, InvalidValue, invalid
 from looptaps.hf.blocks import KV, LoopedLayers, PassThrough, Window
 from looptaps.hf.guard import CacheGuard, NotCopied
-from looptaps.hf.masks import MaskRecorder
+from looptaps.hf.masks import MaskRecorder, OuterMask
 from looptaps.hf.trace import EtaTrace
 from looptaps.loop import Control, as_control
 
@@ -54,9 +54,6 @@ class Handle(NotCopied):
     def hook(self, module: nn.Module, hook: Any) -> None:
         """Register a forward pre-hook with keyword arguments, to be undone by `detach`."""
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
-
-    def on_detach(self, action: Any) -> None:
-        self._undo.append(action)
 
     def __enter__(self) -> Handle:
         return self
@@ -121,6 +118,8 @@ def attach(
     looped = LoopedLayers(window, blocks, masks, handle.trace)
     handle.replace(decoder, _MARK, handle)
     handle.hook(decoder, CacheGuard(window.setting, window.depth))
+    for module in _around(model, decoder):
+        handle.hook(module, OuterMask(masks, module))
     handle.hook(decoder, masks)
     handle.replace(blocks[0], "forward", looped)
     for index, block in enumerate(blocks[1:], window.first + 1):
@@ -147,7 +146,16 @@ def find_decoder(model: Any) -> Any:
         raise InvalidType(f"attach needs a transformers language model, but got {type(model).__name__}.")
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise InvalidUse(f"{type(model).__name__} is an encoder-decoder; attach loops decoder-only models.")
-    return get_decoder()
+    decoder = get_decoder()
+    inner = getattr(decoder, "model", None)  # Llama 4 names itself as its decoder
+    return inner if not hasattr(decoder, "layers") and hasattr(inner, "layers") else decoder
+
+
+def _around(model: nn.Module, decoder: nn.Module) -> list[nn.Module]:
+    """The modules from the model down to the decoder, without it."""
+    path = next((name for name, module in model.named_modules() if module is decoder), "")
+    parts = path.split(".") if path else []
+    return [model.get_submodule(".".join(parts[:n])) for n in range(len(parts))]
 
 
 def _own_loop(model: Any) -> Any:
@@ -168,6 +176,11 @@ def _window(decoder: Any, control: Control, layers: Any, loops: Any, scope: str,
         raise InvalidUse(f"{type(decoder).__name__} exposes no `layers`, so no window of it can be looped.")
     config = decoder.config.get_text_config(decoder=True)
     depth = min(len(stack), getattr(config, "num_hidden_layers", len(stack)))
+    shared = getattr(config, "num_kv_shared_layers", None) or 0
+    if shared > 0:
+        raise InvalidUse(f"The last {shared} layers of {type(decoder).__name__} attend to keys and values of earlier "
+                         "layers (num_kv_shared_layers), and stages of a loop keep their own, so it cannot be looped. "
+                         "Choose a model without shared keys and values.")
     if (not isinstance(layers, tuple | list) or len(layers) != 2
             or any(isinstance(v, bool) or not isinstance(v, int) for v in layers)):
         raise invalid("attach", "layers", "two whole numbers (first, last)", layers, "(15, 18) loops four layers.")

@@ -75,6 +75,10 @@ class LoopedLayers(NotCopied):
 
     def __call__(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         window, x = self.window, hidden_states
+        if x.ndim != 3:
+            raise InvalidUse(f"The state of a looped layer must be (batch, tokens, features), but that of "
+                             f"{type(self.layer).__name__} is {tuple(x.shape)}, for which one eta per row or token is "
+                             "not defined. This model cannot be looped; detach.")
         again = recomputing()
         if not again:
             self.expected = (args, kwargs) if window.width > 1 else None
@@ -83,7 +87,7 @@ class LoopedLayers(NotCopied):
         scope, mask = scope_for(window.scope, attention_mask, x)
         cache = find_cache(args, kwargs)
         if cache is not None:
-            claim(cache, window.setting, window.depth, window.first)
+            claim(cache, window.setting, window.depth, window.first, new=x.shape[1])
             if window.kv == "stage":
                 reserve(cache, window.extra_slots, window.depth)
         memory: Memory | None = None

@@ -9,15 +9,24 @@ import torch
 from torch import Tensor, nn
 
 
-def exit_probabilities(gate: nn.Linear, states: list[Tensor]) -> Tensor:
-    """(B, N, steps), in float32: a bfloat16 sigmoid reaches 1.0 already at 6.25 and would make tokens leave early."""
-    weight, bias = gate.weight.float(), gate.bias.float()
+class ExitGate(nn.Linear):
+    """A linear score in float32 whatever the model's dtype. A module of its own, so that offloaded weights are there.
+
+    A bfloat16 sigmoid reaches 1.0 already at 6.25 and would make tokens leave early.
+    """
+
+    def forward(self, state: Tensor) -> Tensor:
+        weight, bias = self.weight.float().to(state.device), self.bias.float().to(state.device)
+        with torch.autocast(state.device.type, enabled=False):  # training in bfloat16 would make it a bfloat16 product
+            return nn.functional.linear(state.float(), weight, bias)
+
+
+def exit_probabilities(gate: ExitGate, states: list[Tensor]) -> Tensor:
+    """(B, N, steps), in float32."""
     remaining = torch.ones(states[0].shape[:-1], device=states[0].device)
     probabilities = []
     for state in states[:-1]:
-        with torch.autocast(state.device.type, enabled=False):  # training in bfloat16 would make it a bfloat16 product
-            score = nn.functional.linear(state.float(), weight.to(state.device), bias.to(state.device))
-        leave = torch.sigmoid(score).squeeze(-1)
+        leave = torch.sigmoid(gate(state)).squeeze(-1).to(remaining.device)
         probabilities.append(leave * remaining)
         remaining = remaining * (1 - leave)
     return torch.stack([*probabilities, remaining], dim=-1)

@@ -26,7 +26,7 @@ class ControlledLow(NotCopied):
     def __init__(self, decoder: Any, control: Control, setting: tuple[Any, ...], masks: MaskRecorder,
                  handle: Handle) -> None:
         config = decoder.config
-        self.start, self.forward = decoder.z_L_init, decoder.L_module.forward
+        self.decoder, self.forward = decoder, decoder.L_module.forward
         self.control, self.setting, self.masks, self.handle = control, setting, masks, handle
         self.slots = config.num_hidden_layers
         # The offset of the last L call of a forward: its loop is over then.
@@ -36,9 +36,9 @@ class ControlledLow(NotCopied):
 
     def __call__(self, hidden_states: Tensor, *args: Any, cycle_offset: int = 0, **kwargs: Any) -> Tensor:
         if cycle_offset == 0:
-            claim(find_cache(args, kwargs), self.setting, self.slots)
+            claim(find_cache(args, kwargs), self.setting, self.slots, new=hidden_states.shape[1])
             self.run = LoopRun(self.control, self.masks.mask)
-            self.z_L = self.start.to(hidden_states).expand_as(hidden_states)
+            self.z_L = self.decoder.z_L_init.to(hidden_states).expand_as(hidden_states)
         if self.run is None or self.z_L is None:
             raise InvalidUse("HRM-Text called its L stack out of order; this version of transformers is not supported.")
         proposal = self.forward(hidden_states, *args, cycle_offset=cycle_offset, **kwargs)

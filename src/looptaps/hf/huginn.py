@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
+from transformers.utils import can_return_tuple
 
 from looptaps.errors import InvalidShape, InvalidUse, invalid
 from looptaps.hf.huginn_config import HuginnConfig
@@ -178,6 +179,7 @@ class HuginnForCausalLM(Controlled, PreTrainedModel, GenerationMixin):
             self._angles = rotary_table(self.config).to(positions.device)
         return self._angles[0][positions]
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -211,9 +213,11 @@ class HuginnForCausalLM(Controlled, PreTrainedModel, GenerationMixin):
         past = past_key_values
         if use_cache and past is None and not (self.training and net["prelude"][0].gradient_checkpointing):
             past = DynamicCache(config=config)
+        seed = config.state_seed if state_seed is None else state_seed
+        scale = config.init_scale if init_scale is None else init_scale
         core, outer = len(net["core_block"]), len(net["prelude"]) + len(net["coda"])
         if past is not None:
-            claim(past, ("huginn", still + moving, self.control), outer + core)
+            claim(past, ("huginn", still + moving, seed, scale, self.control), outer + core, new=e.shape[1])
             reserve(past, list(range(outer, outer + core)) * (still + moving - 1), outer + core)
         positions = self._positions(position_ids, attention_mask, past, e)
         mask = create_causal_mask(config=config, inputs_embeds=e, attention_mask=attention_mask, past_key_values=past,
@@ -224,9 +228,7 @@ class HuginnForCausalLM(Controlled, PreTrainedModel, GenerationMixin):
         if input_states is not None and input_states.shape != e.shape:
             raise InvalidShape(f"input_states must be {tuple(e.shape)}, one state for each position of this forward, "
                                f"but is {tuple(input_states.shape)}. For generate, use state_seed.")
-        x = input_states.to(e) if input_states is not None else self.initial_state(
-            positions, e, seed=config.state_seed if state_seed is None else state_seed,
-            scale=config.init_scale if init_scale is None else init_scale)
+        x = self.initial_state(positions, e, seed=seed, scale=scale) if input_states is None else input_states.to(e)
         run = LoopRun(self.control, attention_mask)
         for step in range(still + moving):
             view = None if past is None else SlotView(past, step * core)
@@ -268,4 +270,5 @@ def _split_steps(num_steps: Any) -> tuple[int, int]:
 
 
 AutoConfig.register("huginn_raven", HuginnConfig, exist_ok=True)
+AutoModel.register(HuginnConfig, HuginnForCausalLM, exist_ok=True)  # (released without a base model of its own)
 AutoModelForCausalLM.register(HuginnConfig, HuginnForCausalLM, exist_ok=True)

@@ -34,6 +34,15 @@ def real_positions(attention_mask: Any, x: Tensor) -> Tensor | None:
     return attention_mask[:, -x.shape[1]:].to(device=x.device, dtype=torch.bool)
 
 
+def plain_mask(mask: Any) -> Any:
+    """What masks prepared by layer type say of the padding: where full attention needs no mask there is none."""
+    if not isinstance(mask, dict):
+        return mask
+    if all(value is None for value in mask.values()):
+        return None
+    return mask.get("full_attention", mask)
+
+
 def scope_for(name: str, attention_mask: Any, x: Tensor) -> tuple[Scope, Tensor | None]:
     """The scope object of this forward, and the (B, N) mask of real positions as far as it is known."""
     if name == "token":
@@ -60,9 +69,14 @@ class MaskRecorder(NotCopied):
         self._names = list(inspect.signature(decoder.forward).parameters)
         self._by_forward: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.mask: Any = None
+        self.outer: list[Any] = []
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.mask = {**dict(zip(self._names, args)), **kwargs}.get("attention_mask")
+        mask = {**dict(zip(self._names, args)), **kwargs}.get("attention_mask")
+        if isinstance(mask, dict) and self.outer:
+            mask = self.outer[0]
+        self.outer = []  # it belongs to this forward alone
+        self.mask = plain_mask(mask)
 
     def current(self, training: bool, kwargs: dict[str, Any]) -> Any:
         """The mask of the forward to which this call of a layer belongs."""
@@ -76,3 +90,14 @@ class MaskRecorder(NotCopied):
         if training and key is not None:
             self._by_forward[key] = self.mask
         return self.mask
+
+
+class OuterMask(NotCopied):
+    """A forward pre-hook on a model around the decoder, for those that hand their decoder prepared masks (Gemma 3)."""
+
+    def __init__(self, recorder: MaskRecorder, module: Any) -> None:
+        self.recorder = recorder
+        self._names = list(inspect.signature(module.forward).parameters)
+
+    def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.recorder.outer = [{**dict(zip(self._names, args)), **kwargs}.get("attention_mask")]

@@ -22,10 +22,11 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from looptaps.errors import InvalidUse, invalid
-from looptaps.hf.exits import exit_probabilities, exit_steps
+from looptaps.hf.exits import ExitGate, exit_probabilities, exit_steps
 from looptaps.hf.recurrent import Controlled, LoopRun
 from looptaps.hf.slots import SlotView, claim, reserve
 
@@ -56,7 +57,9 @@ class OuroConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        if self.use_sliding_window or any(kind != "full_attention" for kind in self.layer_types or []):
+        if self.layer_types is None:  # generate reads them for a static cache
+            self.layer_types = ["full_attention"] * self.num_hidden_layers
+        if self.use_sliding_window or any(kind != "full_attention" for kind in self.layer_types):
             raise InvalidUse("OuroConfig: sliding-window attention is not supported (no released Ouro uses it).")
         if self.total_ut_steps < 1:
             raise invalid("OuroConfig", "total_ut_steps", "a whole number >= 1", self.total_ut_steps,
@@ -118,7 +121,7 @@ class OuroModel(Controlled, OuroPreTrainedModel):
         self.layers = nn.ModuleList(OuroDecoderLayer(config, index) for index in range(config.num_hidden_layers))
         self.norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.rotary_emb = LlamaRotaryEmbedding(config)
-        self.early_exit_gate = nn.Linear(config.hidden_size, 1)
+        self.early_exit_gate = ExitGate(config.hidden_size, 1)
         self.gradient_checkpointing = False
         self.init_control()
         self.post_init()
@@ -136,6 +139,8 @@ class OuroModel(Controlled, OuroPreTrainedModel):
     ) -> OuroModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise InvalidUse("OuroModel needs either input_ids or inputs_embeds, and not both.")
+        if isinstance(attention_mask, dict):  # as generate prepares it for a static cache
+            attention_mask = attention_mask["full_attention"]
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None and not (self.training and self.gradient_checkpointing):
@@ -143,7 +148,7 @@ class OuroModel(Controlled, OuroPreTrainedModel):
         depth, steps = len(self.layers), self.config.total_ut_steps
         if past_key_values is not None:
             setting = ("ouro", steps, self.control, self.config.taps_before_norm)
-            claim(past_key_values, setting, depth)
+            claim(past_key_values, setting, depth, new=x.shape[1])
             reserve(past_key_values, list(range(depth)) * (steps - 1), depth)
         if position_ids is None:
             seen = past_key_values.get_seq_length() if past_key_values is not None else 0
@@ -187,14 +192,11 @@ class OuroForCausalLM(OuroPreTrainedModel, GenerationMixin):
         """eta by step and forward."""
         return self.model.trace
 
-    @trace.setter
-    def trace(self, trace: Any) -> None:
-        self.model.trace = trace
-
     def set_control(self, control: Any) -> None:
         """Schedule the recurrent steps by a controller or `Control`; None gives the model as it was released."""
         self.model.set_control(control)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -223,7 +225,8 @@ class OuroForCausalLM(OuroPreTrainedModel, GenerationMixin):
             raise invalid("OuroForCausalLM", "exit_at_step", f"a step in 0..{steps - 1}", exit_at_step,
                           "Steps are counted from 0.")
         out = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-                         past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs)
+                         past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache,
+                         return_dict=True, **kwargs)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states = [state[:, keep, :] for state in out.step_states]
         threshold = self.config.early_exit_threshold if exit_threshold is None else exit_threshold

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from looptaps.controllers.base import Scope
+from looptaps.errors import InvalidUse
 from looptaps.hf.attachment import Handle, check_control
 from looptaps.hf.masks import recomputing, scope_for, trace_mask
 from looptaps.hf.trace import EtaTrace
@@ -68,26 +69,24 @@ class Controlled:
 
     def set_control(self, control: Any) -> None:
         """Schedule the recurrent steps by a controller or `Control`; None gives the model as it was released."""
+        if "_looptaps_handle" in self.__dict__:
+            raise InvalidUse("This model is under an attached control, which set_control would lose. Detach that one "
+                             "first (handle.detach()).")
         self._control = None if control is None else check_control(control).resolved(gain=1.0)
         self.config.taps = None if self._control is None else self._control.to_dict()
         self.trace.clear()
 
 
 def attach_recurrent(model: Any, control: Control, scope: str) -> Handle:
-    """`attach` for models that bring their own loop: their control is set, and restored on detach."""
-    before, trace = model.control, model.trace
-    scoped = Control.from_dict({**control.to_dict(), "scope": scope})
-    handle = Handle(model, scoped.resolved(gain=1.0), None)
-    model.set_control(scoped)
-    model.trace = handle.trace
+    """`attach` for models that bring their own loop: their control is replaced, and restored on detach.
 
-    def restore() -> None:
-        model.trace = EtaTrace()
-        model.set_control(before)
-        model.trace = trace
-
-    handle.on_detach(restore)
-    for module in {id(part): part for part in (model, model.get_decoder())}.values():
+    `config.taps` stays, so that a model saved meanwhile is the one that `set_control` left.
+    """
+    looped: Any = next(module for module in model.modules() if isinstance(module, Controlled))
+    handle = Handle(model, Control.from_dict({**control.to_dict(), "scope": scope}).resolved(gain=1.0), None)
+    handle.replace(looped, "_control", handle.control)
+    handle.replace(looped, "trace", handle.trace)
+    for module in {id(part): part for part in (model, looped)}.values():
         handle.replace(module, "_looptaps_handle", handle)
     return handle
 

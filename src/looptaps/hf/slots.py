@@ -21,27 +21,41 @@ from transformers.cache_utils import (
 
 from looptaps.errors import InvalidUse
 
-_TAG = "_looptaps_setting"  # on the cache: which setting filled it
+_TAG = "_looptaps_setting"  # on the cache: which setting filled it, and with how many tokens
 
 
-def claim(cache: Any, setting: tuple[Any, ...], native: int, slot: int = 0) -> None:
-    """Mark a cache that is empty at `slot` as filled by `setting`, or raise where another setting has filled it.
+class _NoAnswer(InvalidUse, AttributeError):
+    """What a view has no answer to; as an AttributeError it makes `hasattr` False."""
+
+
+def claim(cache: Any, setting: tuple[Any, ...], native: int, slot: int = 0, *, new: int = 0) -> None:
+    """Mark a cache that is empty at `slot` as filled by `setting`, or raise where anything else has filled it.
 
     Keys and values of a loop belong to its window, stages and rule; going on with other ones would be silently wrong.
+    `new` tokens are about to be written.
     """
     if cache is None:
         return
-    if cache.get_seq_length(slot) == 0:
+    length = int(cache.get_seq_length(slot))
+    if length == 0:
         del cache.layers[native:]  # slots that an earlier setting left behind
-        setattr(cache, _TAG, setting)
+        setattr(cache, _TAG, (setting, new))
         return
-    found = getattr(cache, _TAG, None)
+    found, written = getattr(cache, _TAG, (None, 0))
     if found != setting:
         raise InvalidUse(
-            f"This cache already holds {cache.get_seq_length(slot)} tokens from "
+            f"This cache already holds {length} tokens from "
             f"{'the plain model' if found is None else 'another setting'}, but the loop's keys and values depend on "
             f"its setting. Start with a fresh cache (the setting now: {setting}; of the cache: {found})."
         )
+    # Another model may have gone on with the cache since: then it is longer, or the loop's own slots (the last of which
+    # is written last) lag behind. A shorter one was cropped.
+    stage = length if len(cache.layers) <= native else int(cache.layers[-1].get_seq_length())
+    if length > written or stage != length:
+        raise InvalidUse(f"This cache holds {length} tokens, of which the loop has written {min(written, stage)}: the "
+                         "model without the loop went on with it. Start with a fresh cache.")
+    if new > 0:
+        setattr(cache, _TAG, (setting, length + new))
 
 
 def reserve(cache: Cache, like: list[int], native: int) -> None:
@@ -61,7 +75,9 @@ def _empty_like(slot: Any) -> Any:
     if kind is DynamicLayer:
         return DynamicLayer()
     if kind is DynamicSlidingWindowLayer:
-        return DynamicSlidingWindowLayer(sliding_window=slot.sliding_window)
+        fresh = DynamicSlidingWindowLayer(sliding_window=slot.sliding_window)
+        fresh.record_past = slot.record_past  # assisted generation takes tokens back
+        return fresh
     if kind is StaticLayer:
         return StaticLayer(max_cache_len=slot.max_cache_len)
     if kind is StaticSlidingWindowLayer:
@@ -115,8 +131,8 @@ class PeekView:
 def _refuse(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise InvalidUse(f"The attention of this model asks its cache for {name!r}, which a looped window cannot answer. "
-                     "Loop other layers, or run with use_cache=False.")
+    raise _NoAnswer(f"The attention of this model asks its cache for {name!r}, which a looped window cannot answer. "
+                    "Loop other layers, or run with use_cache=False.")
 
 
 def swap_cache(

@@ -94,6 +94,9 @@ class Control(_ControlFields):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Control:
+        if not isinstance(values, dict):
+            raise InvalidType(f"Control.from_dict needs a dict as to_dict() gives it, but got {values!r}. For a "
+                              "controller itself use Control(controller).")
         known = {field.name for field in dataclasses.fields(cls)}
         for key in values:
             if key not in known:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
-from looptaps.controllers.base import Decision, Scope, Token, check_scope, check_state
+from looptaps.controllers.base import SAMPLE, Decision, Scope, Token, all_finite, check_scope, check_state
 from looptaps.errors import InvalidShape, InvalidType, InvalidUse, invalid
 from looptaps.loop.control import Control, as_control
 from looptaps.loop.step import Memory, begin_memory, controlled_step, difference, scaled_step
@@ -46,8 +46,8 @@ def iterate(
         steps: how many updates; with `etas`, its length is used.
         etas: instead of a controller, the scales themselves, (K,) or (K, B); gradients flow through them.
         memory: go on where another rollout ended.
-        mask: (B, N), False at padding.
-        scope: what one eta covers, instead of the one that `Control.scope` names.
+        mask: (B, N), False at padding. Not with `etas`.
+        scope: what one eta covers, instead of the one that `Control.scope` names. Not with `etas`.
         trace: record eta, progress, fluctuation and balance of every update.
         checkpoint: recompute each core call in the backward pass instead of storing its activations.
 
@@ -64,8 +64,11 @@ def iterate(
         raise InvalidType(f"iterate.memory must be the memory that another rollout returned, but is "
                           f"{type(memory).__name__}. Leave it out to start afresh.")
     if (controller is None) == (etas is None):
-        raise InvalidUse("iterate needs either a controller or etas, and not both.")
+        raise InvalidUse("iterate needs either a controller or etas, and not both. Leave one out.")
     if etas is not None:
+        if mask is not None or scope is not None:
+            raise InvalidUse("iterate with etas measures nothing, so it takes no mask and no scope. Leave them out, or "
+                             "use lt.Schedule with a scope.")
         return _scheduled(core, x, etas, steps, memory, trace, checkpoint)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise invalid("iterate", "steps", "a whole number >= 0", steps, "Say how many updates to run.")
@@ -96,6 +99,7 @@ def _controlled(
     memory = begin_memory(rule, x, scope) if memory is None else memory
     etas: list[Tensor] = []
     decisions: list[Decision | None] = []
+    held: list[Tensor] = []
     for k in range(steps):
         step = controlled_step(
             rule,
@@ -111,7 +115,9 @@ def _controlled(
         if trace:
             etas.append(memory.eta)
             decisions.append(step.decision)
-    return Rollout(x, memory, stack_trace(etas, decisions) if etas else None)
+            if step.decision is None:  # the rule did not look at this update
+                held.append(all_finite(step.delta.detach(), scope))
+    return Rollout(x, memory, stack_trace(etas, decisions, held) if etas else None)
 
 
 def _scheduled(
@@ -125,23 +131,28 @@ def _scheduled(
 ) -> Rollout:
     if memory is not None:
         raise InvalidUse("iterate with etas keeps no memory; leave `memory` out.")
+    SAMPLE.check(x)
     if not isinstance(etas, Tensor):
         raise InvalidType(f"iterate.etas must be a tensor, but is {type(etas).__name__}. For plain numbers use "
                           "lt.Schedule(etas).")
     if not etas.is_floating_point() or etas.ndim not in (1, 2) or (etas.ndim == 2 and etas.shape[1] != x.shape[0]):
         raise InvalidShape(f"iterate.etas must be floating point of shape (K,) or (K, {x.shape[0]}), but is "
-                           f"{etas.dtype} of shape {tuple(etas.shape)}.")
+                           f"{etas.dtype} of shape {tuple(etas.shape)}. Give one number per step, or one per step and "
+                           "sample.")
     if steps is not None and steps != etas.shape[0]:
         raise invalid("iterate", "steps", f"{etas.shape[0]}, the length of etas, or left out", steps,
                       "Cut etas to the horizon you want.")
     applied: list[Tensor] = []
+    finite: list[Tensor] = []
     for eta in etas:
         proposal = _call(core, x, checkpoint)
         delta = difference(proposal, x)
         eta_B = eta.to(delta.dtype).expand(x.shape[0])
         x = scaled_step(proposal, delta, eta_B)
-        applied.append(eta_B)
-    return Rollout(x, None, stack_trace(applied, [None] * len(applied)) if trace and applied else None)
+        if trace:
+            applied.append(eta_B)
+            finite.append(all_finite(delta.detach(), SAMPLE))
+    return Rollout(x, None, stack_trace(applied, [None] * len(applied), finite) if applied else None)
 
 
 def _call(core: Callable[[Tensor], Tensor], x: Tensor, checkpoint: bool) -> Tensor:

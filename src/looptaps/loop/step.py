@@ -38,10 +38,10 @@ def begin_memory(rule: Any, x: Tensor, scope: Scope = SAMPLE) -> Memory:
 def difference(proposal: Tensor, x: Tensor) -> Tensor:
     """Delta = f(x) - x in the dtype of statistics, after checking that f kept shape and dtype."""
     if not isinstance(proposal, Tensor):
-        raise InvalidType(f"A core must return a tensor, but returned {type(proposal).__name__}.")
+        raise InvalidType(f"A core must return a tensor, but returned {type(proposal).__name__}. Return f(x) alone.")
     if proposal.shape != x.shape:
         raise InvalidShape(f"A core must keep the shape of its state: {tuple(x.shape)} became "
-                           f"{tuple(proposal.shape)}.")
+                           f"{tuple(proposal.shape)}. Return f(x) for every sample and position of x.")
     check_state(x)
     if proposal.dtype != x.dtype:
         raise InvalidType(f"A core must keep the dtype of its state: {x.dtype} became {proposal.dtype}. "
@@ -54,10 +54,12 @@ def scaled_step(proposal: Tensor, delta: Tensor, eta: Tensor) -> Tensor:
     """x + eta * Delta, written as f(x) + (eta - 1) * Delta so that eta = 1 gives f(x) itself, bit for bit.
 
     `x + 1 * (f(x) - x)` would differ from f(x) in a fifth of the elements. Computed in the dtype of statistics, cast
-    once. Where eta == 1, f(x) is taken as it is (inf + 0 * inf would be NaN), unless eta carries a gradient, which
-    that choice would cut.
+    once. Where eta == 1, f(x) is taken as it is (inf + 0 * inf would be NaN). Where eta carries a gradient, which
+    that choice would cut, only the elements of Delta that are not finite are left out.
     """
     scale = expand(eta, delta)
+    if eta.requires_grad:
+        delta = torch.where((scale != 1) | delta.isfinite(), delta, 0)
     moved = torch.addcmul(proposal.to(delta.dtype), scale - 1, delta).to(proposal.dtype)
     return moved if eta.requires_grad else torch.where(scale == 1, proposal, moved)
 

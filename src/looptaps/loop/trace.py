@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -13,8 +14,9 @@ from looptaps.controllers.base import Decision
 class Trace(NamedTuple):
     """One row per update: (K, B), or (K, B, N) in token scope.
 
-    `eta` is what was applied. The others are what was measured: NaN at updates between refreshes and after a sample
-    has stopped, None for fixed schedules.
+    `eta` is what was applied. `finite` is False where the update, or an energy of it, was not finite; the loops of
+    models do not look between refreshes, and hold True there. The others are what was measured: NaN at updates between
+    refreshes and after a sample has stopped, None for fixed schedules.
     """
 
     eta: Tensor
@@ -24,10 +26,16 @@ class Trace(NamedTuple):
     balance: Tensor | None
 
 
-def stack_trace(etas: list[Tensor], decisions: list[Decision | None]) -> Trace:
-    """The trace of a list of updates; `None` decisions are updates between refreshes."""
+def stack_trace(
+    etas: list[Tensor], decisions: list[Decision | None], held: list[Tensor] | None = None
+) -> Trace:
+    """The trace of a list of updates; `None` decisions are updates between refreshes.
+
+    `held` has a flag for each update in turn that has no decision: where it was finite. Without it they count as
+    finite.
+    """
     empty = torch.full_like(etas[0], torch.nan)
-    seen = torch.ones_like(etas[0], dtype=torch.bool)
+    flags = iter(held) if held is not None else repeat(torch.ones_like(etas[0], dtype=torch.bool))
 
     def column(field: str) -> Tensor | None:
         values = [None if d is None else getattr(d, field) for d in decisions]
@@ -37,7 +45,7 @@ def stack_trace(etas: list[Tensor], decisions: list[Decision | None]) -> Trace:
 
     return Trace(
         torch.stack(etas),
-        torch.stack([seen if d is None else d.finite for d in decisions]),
+        torch.stack([next(flags) if d is None else d.finite for d in decisions]),
         column("progress"),
         column("fluctuation"),
         column("balance"),

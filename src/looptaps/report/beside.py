@@ -8,9 +8,10 @@ import numpy as np
 
 from looptaps.evaluation.comparison import Comparison, Row
 from looptaps.evaluation.difficulty import by_difficulty
-from looptaps.evaluation.recipe_record import TextTable
+from looptaps.evaluation.recipe_record import Estimate, TextTable
 from looptaps.evaluation.recipes import Cell, Recipe
 from looptaps.evaluation.records import Run
+from looptaps.report.claims import estimates
 from looptaps.report.tables import caption
 from looptaps.report.words import p_value, percent, points, share, times
 
@@ -20,13 +21,26 @@ NONE = ""
 
 def tables(recipe: Recipe, results: Results) -> list[TextTable]:
     """All tables of a recipe that was run."""
-    found = [cell_table(cell, comparison) for cell, comparison, _ in results.values() if cell.run]
+    found = [cell_table(cell, comparison) for cell, comparison, _ in results.values()
+             if cell.run or not recipe.views]
     for view in recipe.views:
         for cell, comparison, runs in results.values():
             if not cell.run or view == "updates-to-reach":
                 made = _VIEWS[view](cell, comparison, runs, results)
                 found += [made] if made is not None else []
     return found
+
+
+def measured(results: Results) -> dict[str, tuple[Estimate, ...]]:
+    """What claims need beyond comparisons, by cell; accuracies to reach are those of the cell `target`."""
+    aim, target = None, None
+    if "target" in results:
+        aim, reached, runs = results["target"]
+        target = runs[reached.base]
+    said = {} if aim is None else aim.paper(results["target"][1].base)
+    found = {name: estimates(cell, comparison, runs, target, said)
+             for name, (cell, comparison, runs) in results.items()}
+    return {name: values for name, values in found.items() if values}
 
 
 def cell_table(cell: Cell, found: Comparison) -> TextTable:
@@ -37,7 +51,9 @@ def cell_table(cell: Cell, found: Comparison) -> TextTable:
                *["paper minus unit"] * ("accuracy" in has), f"ours minus {found.base} [95 %]", "Holm p", "verdict",
                "minus constant at mean eta", *["paper, inner minus outer"] * ("site" in has),
                *["ours, inner minus outer"] * sites, *["paper's speedup"] * ("speedup" in has), "our speedup [95 %]",
-               *["paper's mean updates"] * ("updates" in has), "our mean updates", "mean eta"]  # fmt: skip
+               *["paper's mean updates"] * ("updates" in has), "our mean updates",
+               *["paper's median and most", "our median and most"] * ("median" in has),
+               *["paper: saved, %", f"ours: saved of {found.base}'s, %"] * ("saved" in has), "mean eta"]  # fmt: skip
     rows = tuple(_cells(cell, found, row, has, sites) for row in found.rows)
     return TextTable(title=cell.title, caption=caption(found), columns=tuple(columns), rows=rows)
 
@@ -65,7 +81,14 @@ def _cells(cell: Cell, found: Comparison, row: Row, has: set[str], sites: bool) 
     said.append(times(row.matched))
     if "updates" in has:
         said.append(_number(paper.get("updates"), ",.1f"))
-    return (*said, f"{row.updates:,.1f}", f"{row.mean_eta:.3f}")
+    said.append(f"{row.updates:,.1f}")
+    if "median" in has:
+        middle = [_number(paper[name], ",.0f") for name in ("median", "most") if name in paper]
+        said += [", ".join(middle), f"{row.updates_median:,.0f}, {row.updates_max:,}"]
+    if "saved" in has:
+        own = 100 * (1 - row.updates / found.rows[0].updates)
+        said += [_number(paper.get("saved"), ".1f"), NONE if row.name == found.base else f"{own:.1f}"]
+    return (*said, f"{row.mean_eta:.3f}")
 
 
 def _number(value: float | str | None, form: str = ".2f") -> str:

@@ -72,6 +72,12 @@ def _adaptive_exit(figures: Figures) -> Iterator[Part]:
                      _value(row.get("saved_of_savable"), "value", 3), _value(clock.get("speedup"), "value", 2),
                      _value(clock.get("speedup_of_share"), "value", 3)))
     yield "", columns, tuple(rows)
+    for field in ("empty", "path_length"):
+        groups = {name: row.get("by_difficulty", {}).get(field, []) for name, row in figures["policies"].items()}
+        lines = [(name, f"{one['from']:g} to {one['to']:g}", f"{one['puzzles']:,}", _three(one["accuracy_percent"], 2),
+                  _three(one["updates_mean"], 1)) for name, found in groups.items() for one in found]
+        if lines:
+            yield f"by {field}", ("policy", field, "puzzles", "exact, %", "mean updates"), tuple(lines)
 
 
 def _fixed_point(figures: Figures) -> Iterator[Part]:
@@ -186,6 +192,11 @@ def _value(found: dict[str, Any] | None, name: str, digits: int) -> str:
         return "-"
     low, high = ("?" if end is None else f"{end:,.{digits}f}" for end in found["interval_95"])
     return f"{found[name]:,.{digits}f} [{low}, {high}]"
+
+
+def _three(found: list[float], digits: int) -> str:
+    value, low, high = found
+    return f"{value:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
 
 
 def _signed(found: dict[str, Any] | None, name: str, digits: int) -> str:

@@ -1,22 +1,23 @@
 """The page of all claims: what the paper says, what our runs show, by what command. Every number is from a record.
 
-A record is `<folder>/small/<recipe>.json` (`looptaps reproduce --record`); larger runs beside it are comparisons in
-`<folder>/<name>.json` or in the package (`looptaps.evaluation.shipped`), by the name that a cell gives as `recorded`.
-The last section shows the records of `benchmarks/`.
+A record is `<folder>/small/<recipe>.json` (`looptaps reproduce --record`); larger runs beside it are comparisons or
+records of `benchmarks/` in `<folder>/<name>.json`, or comparisons in the package (`looptaps.evaluation.shipped`), by
+the names that a cell gives as `recorded`. The last section shows the records of `benchmarks/` that are beside nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from looptaps.errors import unknown
 from looptaps.evaluation.comparison import Comparison, read_comparison
 from looptaps.evaluation.recipe_record import RecipeRecord, TextTable, read_record
-from looptaps.evaluation.recipes import Found, Outside, load_recipe, recipe_names
+from looptaps.evaluation.recipes import Cell, Found, Outside, load_recipe, recipe_names
 from looptaps.evaluation.shipped import shipped, shipped_names
+from looptaps.report.claims import outcome
 from looptaps.report.recorded import LAYOUTS, record_tables
 from looptaps.report.summary import verdict
 from looptaps.report.tables import caption, cells, columns, md_table
-from looptaps.report.words import share
 
 INTRO = """\
 <!-- Written by `looptaps reproduce --record benchmarks/results --page docs/reproducing.md`. Do not edit it by hand. -->
@@ -30,10 +31,32 @@ package. Intervals are 95 %, differences are paired by puzzle, and "significantl
 correction. An adaptive rule stands beside the constant at its own mean eta: where that does as well, the gain is the
 scale, not the adapting. What a measurement is, and how to make one: [Evidence](evidence.md).
 
+**reproduced**: every rule does what is claimed, significantly (where the claim is to be no worse: the interval ends at
+most a point below). **in part**: some do. **not reproduced**: none does, and for some the interval excludes the paper's
+own gain (a point, where the paper has no number). **undecided**: the puzzles are too few to say. **shown**: nothing is
+claimed of it that could be judged. **not run**: not runnable without what is named.
+
 <!-- not run: it takes up to ninety minutes -->
 ```sh
 looptaps reproduce --small --all
 ```
+
+"""
+FULL = """\
+## Full size
+
+`looptaps reproduce table-main`, without `--small`, is the paper's protocol. Paths are below the folder you are in; a
+file elsewhere needs another `model` or `task` in the recipe.
+
+- **Sudoku TRM** (MLP variant, step 65,100), in `checkpoints/sudoku/step_65100` with its `all_config.yaml`: trained by
+  TRM's README. The paper's own file is not public; Sanjin2024/TinyRecursiveModels-Sudoku-Extreme-mlp has another step.
+- **Maze TRM**, in `checkpoints/maze/step_9765` with its `all_config.yaml`: Sanjin2024/TinyRecursiveModel-Maze-Hard.
+  Every public Maze checkpoint has L_cycles 4; the paper says 6.
+- **FPRM**, in `checkpoints/fprm-sudoku`: it publishes no checkpoints, so train one. We stop at 1,000 iterations, its
+  released cap; the paper's maximum of 25,838 updates must have run without.
+- **Sudoku-Extreme**, in `sudoku-extreme/test.csv`: the dataset sapientinc/sudoku-extreme.
+- **Maze-Hard**, in `data/maze-30x30-hard-1k/test`: sapientinc/maze-30x30-hard-1k, as TRM's dataset script writes it.
+- **Language benchmarks**, in `my-benchmark-files`: `taps-eval tasks` says which files; `jq` reads the mean etas.
 
 """
 
@@ -46,93 +69,120 @@ def page_text(recipes: Path, records: Path) -> str:
         records: the folder that holds `small/*.json` and larger runs.
     """
     found = [load_recipe(name, recipes) for name in recipe_names(recipes)]
+    for one in found:
+        check_recorded(one, records)
     made = {one.name: read_record(path) for one in found
             if (path := records / "small" / f"{one.name}.json").exists()}
-    heads = ("recipe", "the paper says", "our small run", "status", "commit", "larger runs")
-    summary = md_table(heads, [(*_row(one, made.get(one.name)), _larger(one, records)) for one in found])
-    sections = [_section(one, made.get(one.name), records) for one in found]
-    shown = {name for one in found if one.recipe.outside is not None for name in one.recipe.outside.recorded}
-    return INTRO + summary + "\n" + "\n".join(sections) + _benchmarks(records, shown)
+    heads = ("recipe", "the paper says", "our small run", "status", "command", "commit", "larger runs")
+    summary = md_table(heads, [(*_row(one, made.get(one.name), records), _larger(one, records)) for one in found])
+    shown: dict[str, str] = {}
+    sections = [_section(one, made.get(one.name), records, shown) for one in found]
+    return (INTRO + _took(list(made.values())) + summary + "\n" + FULL + "\n".join(sections)
+            + _benchmarks(records, set(shown)))
 
 
-def _row(found: Found, record: RecipeRecord | None) -> tuple[str, ...]:
+def check_recorded(found: Found, records: Path) -> None:
+    """Refuse a recipe that names a record which nothing makes."""
+    outside = found.recipe.outside
+    names = [name for cell in found.recipe.cell for name in cell.recorded] + list(outside.recorded if outside else ())
+    known = sorted({*LAYOUTS, *shipped_names(), *(path.stem for path in records.glob("*.json"))})
+    for name in names:
+        if name not in known:
+            raise unknown(f"record in the recipe {found.name}", name, known)
+
+
+def _took(made: list[RecipeRecord]) -> str:
+    facts = [comparison.facts for record in made for comparison in record.comparisons.values()]
+    if not facts:
+        return ""
+    minutes = sum(record.seconds for record in made) / 60
+    threads = max(one.threads for one in facts)
+    return (f"All small recipes together computed for {minutes:.0f} minutes ({facts[0].device}, {threads} "
+            f"thread{'s' * (threads != 1)}; compiling and making puzzles not counted).\n\n")
+
+
+def _row(found: Found, record: RecipeRecord | None, records: Path) -> tuple[str, ...]:
     recipe = found.recipe
     name = f"[{found.name}](#{found.name})"
     if recipe.outside is not None:
-        smaller = "see the smaller model below" if recipe.outside.recorded else ""
-        return name, recipe.says, smaller, f"not run: {recipe.outside.reason}", ""
+        smaller = "see the smaller model below" if outside_tables(recipe.outside, records) else ""
+        return name, recipe.says, smaller, f"not run: {recipe.outside.reason}", "see below", ""
     if record is None:
-        return name, recipe.says, "", "no record yet", ""
-    told = [(cell.title, *outcome(record.comparisons[cell.name])) for cell in recipe.cell
-            if cell.name in record.comparisons and cell.run]
-    shows = " ".join(f"{title}: {text}" for title, text, _ in told) or "see the table"
+        return name, recipe.says, "", "no record yet", f"`looptaps reproduce {found.name} --small`", ""
+    compared = [cell for cell in recipe.cell if cell.name in record.comparisons]
+    judged = [cell for cell in compared if cell.claim != "shown-only"] or compared
+    told = [(cell.title, *outcome(cell, record.comparisons[cell.name], record.estimates.get(cell.name, ())))
+            for cell in judged]
+    shows = " ".join(f"{title}: {text}" for title, text, _ in told)
     words = list(dict.fromkeys(status for _, _, status in told))
-    status = words[0] if len(words) == 1 else "; ".join(f"{title}: {word}" for title, _, word in told) or "shown"
-    commit = (record.commit or "unknown")[:10] + (" with changes" if record.changed else "")
-    return name, recipe.says, shows, status, commit
+    status = words[0] if len(words) == 1 else "; ".join(f"{title}: {word}" for title, _, word in told)
+    return name, recipe.says, shows, status, f"`{record.command}`", _commit(record)
+
+
+def _commit(record: RecipeRecord) -> str:
+    commits = " and ".join(commit[:10] for commit in (record.commit or "unknown").split())
+    return commits + " with changes" * bool(record.changed)
 
 
 def _larger(found: Found, records: Path) -> str:
     told = []
-    for name in [name for cell in found.recipe.cell for name in cell.recorded]:
+    for cell, name in ((one, name) for one in found.recipe.cell for name in one.recorded):
         larger = recorded(name, records)
         if larger is not None:
-            text, status = outcome(larger)
+            text, status = outcome(cell, larger)
             told.append(f"{larger.title or name}: {text[:-1]} ({status}).")
-    return " ".join(told)
+        elif (records / f"{name}.json").exists():
+            told.append(f"{name}: see below.")
+    return " ".join(dict.fromkeys(told))
 
 
-def outcome(found: Comparison) -> tuple[str, str]:
-    """What a comparison shows of the claim, in a sentence and in a word.
-
-    Where a rule was run inside and outside, the claim is that inside is better; where runs stop early, that they are
-    not worse for less; else that rules are better than the baseline.
-    """
-    rules = {row.name: row for row in found.rows if row.kind == "rule"}
-    if not rules:
-        return f"{share(found.rows[0].accuracy)} %.", "shown"
-    site = [pair for pair in found.pairs if pair.against == "site" and pair.b in rules]
-    pairs = site or [pair for pair in found.pairs if pair.against == "baseline" and pair.b in rules]
-    better, worse = (sum(pair.verdict == word for pair in pairs) for word in ("better", "worse"))
-    low, high = min(pair.difference for pair in pairs), max(pair.difference for pair in pairs)
-    than = "inner against outer control" if site else f"against {found.base}"
-    text = (f"{than}, {better} of {len(pairs)} rules significantly better and {worse} worse ({100 * low:+.1f} to "
-            f"{100 * high:+.1f} points, n = {found.facts.puzzles:,}).")
-    cost = max(row.updates for row in rules.values()) / found.rows[0].updates
-    if cost < 0.9 and not site:
-        return f"{text[:-1]}, at {100 * cost:.0f} % of its updates.", "not reproduced" if worse else "reproduced"
-    if better == len(pairs):
-        return text, "reproduced"
-    return text, "in part" if better and not worse else "not reproduced"
-
-
-def _section(found: Found, record: RecipeRecord | None, records: Path) -> str:
+def _section(found: Found, record: RecipeRecord | None, records: Path, shown: dict[str, str]) -> str:
     recipe = found.recipe
     lines = [f"## {found.name}", "", f"**{recipe.title}** (`{recipe.paper}`). The paper: {recipe.says}", ""]
     lines += [f"- {note}" for note in recipe.notes] + [""] * bool(recipe.notes)
     if recipe.outside is not None:
         lines += [f"Not run: {recipe.outside.reason}.", ""]
-        if recipe.outside.command:
-            lines += [f"With those at hand: `{recipe.outside.command}`", ""]
-        lines += _tables("### On a smaller model:", outside_tables(recipe.outside, records))
+        if commands := recipe.outside.commands():
+            lines += ["With those at hand:", "", "<!-- not run: see above -->", "```sh", *commands, "```", ""]
+        for name in recipe.outside.recorded:
+            lines += [f"On a smaller model: `python benchmarks/{name}.py --full`", ""]
+            lines += _own(found, name, "### On a smaller model:", records, shown)
         return "\n".join(lines)
     if record is None:
         lines += [f"No record yet. `looptaps reproduce {found.name} --small` makes one.", ""]
     else:
         older = "" if record.recipe_sha256 == found.sha256 else " The recipe has been changed since."
-        lines += [f"`{record.command}`, {record.finished[:10]}, {record.seconds / 60:.1f} minutes.{older}", ""]
+        lines += [f"`{record.command}`, {record.finished[:10]}, {record.seconds / 60:.1f} minutes of computing, commit "
+                  f"{_commit(record)}.{older}", ""]
         lines += _tables("###", list(record.tables))
         for cell in recipe.cell:
             if cell.run and cell.name in record.comparisons:
                 lines += [f"{cell.title}: {verdict(record.comparisons[cell.name])}", ""]
     for cell in recipe.cell:
         for name in cell.recorded:
-            larger = recorded(name, records)
-            if larger is not None:
-                lines += [f"### Larger run beside it: {larger.title or cell.title}", "",
-                          md_table(columns(larger), [cells(larger, row) for row in larger.rows]), caption(larger), "",
-                          verdict(larger), ""]
+            lines += _beside(found, cell, name, records, shown)
     return "\n".join(lines)
+
+
+def _beside(found: Found, cell: Cell, name: str, records: Path, shown: dict[str, str]) -> list[str]:
+    """A larger run beside a cell: in full the first time, then as a link."""
+    larger = recorded(name, records)
+    if larger is not None:
+        return [f"### Larger run beside it: {larger.title or cell.title}", "",
+                md_table(columns(larger), [cells(larger, row) for row in larger.rows]), caption(larger), "",
+                verdict(larger), ""]
+    return _own(found, name, "### Larger run beside it:", records, shown)
+
+
+def _own(found: Found, name: str, level: str, records: Path, shown: dict[str, str]) -> list[str]:
+    """A record of `benchmarks/`: in full the first time, then as a link."""
+    path = records / f"{name}.json"
+    if not path.exists():
+        return []
+    there = shown.setdefault(name, found.name)
+    if there != found.name:
+        return [f"Its record `{name}` is under [{there}](#{there}).", ""]
+    return _tables(level, record_tables(path))
 
 
 def _benchmarks(records: Path, shown: set[str]) -> str:
@@ -162,8 +212,8 @@ def outside_tables(outside: Outside, records: Path) -> list[TextTable]:
 
 
 def recorded(name: str, records: Path) -> Comparison | None:
-    """The larger run of that name: in the records' folder, or in the package; None if there is none."""
+    """The comparison of that name: in the records' folder, or in the package; None for a record of `benchmarks/`."""
     path = records / f"{name}.json"
-    if path.exists():
+    if name not in LAYOUTS and path.exists():
         return read_comparison(path)
     return shipped(name) if name in shipped_names() else None

@@ -58,11 +58,20 @@ def demand(kept: bool | Tensor, problem: str) -> None:
 
 def trajectory(scope: str, *, seed: int = 0, batch: int = BATCH) -> tuple[Tensor, Scope]:
     """Updates (K, ...) in the layout of a scope, and the scope."""
-    deltas = updates(STEPS, batch, POSITIONS, FEATURES, seed=seed)
+    return in_layout(scope, updates(STEPS, batch, POSITIONS, FEATURES, seed=seed))
+
+
+def in_layout(scope: str, deltas: Tensor) -> tuple[Tensor, Scope]:
+    """(K, B, N, D) in the layout of a scope, and the scope."""
     if scope == "segments":
-        ids = torch.arange(batch).repeat_interleave(POSITIONS)
+        ids = torch.arange(deltas.shape[1]).repeat_interleave(deltas.shape[2])
         return deltas.flatten(1, 2), Segments(ids)
     return deltas, Token() if scope == "token" else Sample()
+
+
+def batch_innermost(deltas: Tensor) -> Tensor:
+    """The same values, neighbours in memory being of different samples."""
+    return deltas.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def run(controller: Any, deltas: Tensor, scope: Scope, memory: Any = None) -> tuple[list[Decision], Any]:
@@ -130,13 +139,12 @@ def warmup(controller: Any, scope: str) -> None:
     demand((held == 1).all(), "eta differs from 1 during warmup")
 
 
-@promise("unit step", scopes=("sample", "token"))
+@promise("unit step")
 def unit_step(controller: Any, scope: str) -> None:
     """Where eta is 1, the next state is f(x) itself, bit for bit, in float32, bfloat16 and float64."""
-    over = Token() if scope == "token" else Sample()
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         core = WaveCore(FEATURES, dtype=dtype)
-        x = updates(1, BATCH, POSITIONS, FEATURES, dtype=dtype)[0]
+        (x,), over = in_layout(scope, updates(1, BATCH, POSITIONS, FEATURES, dtype=dtype))
         memory = begin_memory(controller, x, over)
         for _ in range(STEPS):
             proposal = core(x)
@@ -148,7 +156,7 @@ def unit_step(controller: Any, scope: str) -> None:
 
 @promise("sample independence")
 def independence(controller: Any, scope: str) -> None:
-    """What one sample does cannot be seen in another's eta: 0.0 difference."""
+    """What one sample does cannot be seen in another's eta, however the batch lies in memory: 0.0 difference."""
     deltas, over = trajectory(scope)
     other = trajectory(scope, seed=1)[0]
     own = slice(0, POSITIONS) if scope == "segments" else slice(0, 1)
@@ -156,6 +164,8 @@ def independence(controller: Any, scope: str) -> None:
     mixed[:, own] = deltas[:, own]
     alone = etas(controller, deltas, over)[:, own]
     demand(gap(etas(controller, mixed, over)[:, own], alone) == 0, "new neighbours change eta")
+    laid = etas(controller, batch_innermost(mixed), over)[:, own]
+    demand(gap(laid, alone) == 0, "eta depends on how the batch lies in memory")
     if scope != "segments":
         demand(gap(etas(controller, deltas[:, own], over), alone) == 0, "a batch of one has another eta")
 
@@ -280,11 +290,11 @@ def non_finite(controller: Any, scope: str) -> None:
                    "another sample's memory")
 
 
-@promise("one compiled graph", scopes=("sample", "token"))
+@promise("one compiled graph")
 def one_graph(controller: Any, scope: str) -> None:
     """32 steps of `iterate` compile into a single graph, with the result of the eager run."""
     core = WaveCore(8)
-    control = Control(controller, scope="token" if scope == "token" else "sample")
+    _, over = in_layout(scope, updates(1, 3, 4, 8))
     graphs: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -292,13 +302,13 @@ def one_graph(controller: Any, scope: str) -> None:
         return graph
 
     def loop(x: Tensor) -> Tensor:
-        return iterate(core, x, control, 32).x
+        return iterate(core, x, controller, 32, scope=over).x
 
     torch._dynamo.reset()
     with torch.no_grad():
         compiled = torch.compile(loop, fullgraph=True, backend=backend)
         for seed in (0, 1):
-            x = updates(1, 3, 4, 8, seed=seed)[0]
+            x = in_layout(scope, updates(1, 3, 4, 8, seed=seed))[0][0]
             demand(torch.equal(compiled(x), loop(x)), "the compiled loop differs from the eager one")
     demand(len(graphs) == 1, f"{len(graphs)} graphs were compiled")
 
@@ -325,18 +335,21 @@ def gradients(controller: Any, scope: str) -> None:
             demand(finite, f"the gradient is not finite at {name} updates")
 
 
-@promise("checkpointing", scopes=("sample", "token"))
+@promise("checkpointing")
 def checkpointing(controller: Any, scope: str) -> None:
     """Gradients are identical with and without activation checkpointing, of each step and of the whole loop."""
     for through in (False, True):
-        control = Control(controller, scope="token" if scope == "token" else "sample", grad_through_eta=through)
+        control = Control(controller, grad_through_eta=through)
         found = []
         for how in ("plain", "steps", "whole"):
             core = WaveCore(8)
-            x = updates(1, 3, 4, 8)[0].requires_grad_()
+            (x,), over = in_layout(scope, updates(1, 3, 4, 8))
+            x.requires_grad_()
 
-            def loop(x: Tensor, core: WaveCore = core, how: str = how, control: Control = control) -> Tensor:
-                return iterate(core, x, control, 6, checkpoint=how == "steps").x
+            def loop(
+                x: Tensor, core: WaveCore = core, how: str = how, control: Control = control, over: Scope = over
+            ) -> Tensor:
+                return iterate(core, x, control, 6, scope=over, checkpoint=how == "steps").x
 
             y = checkpoint(loop, x, use_reentrant=False) if how == "whole" else loop(x)
             y.square().sum().backward()

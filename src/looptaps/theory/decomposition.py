@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from looptaps.controllers.base import number
-from looptaps.errors import InvalidShape, InvalidValue, invalid
+from looptaps.errors import InvalidShape, InvalidType, InvalidValue, invalid
 
 
 class Decomposition(NamedTuple):
@@ -47,8 +47,10 @@ def decompose(deltas: Tensor, adjoints: Tensor, weights: Tensor) -> Decompositio
         weights: (K,).
     """
     w = _checked(weights, deltas)
+    _tensor("adjoints", adjoints)
     if adjoints.shape != deltas.shape:
-        raise InvalidShape(f"decompose: adjoints {tuple(adjoints.shape)} and deltas {tuple(deltas.shape)} differ.")
+        raise InvalidShape(f"decompose: adjoints {tuple(adjoints.shape)} and deltas {tuple(deltas.shape)} differ. Pass "
+                           "both as sensitivities() returned them.")
     D, G = deltas.flatten(2).to(w.dtype), adjoints.flatten(2).to(w.dtype)  # (K, B, n d)
     wide = w[:, None, None]
     mean_D, mean_G = (wide * D).sum(0), (wide * G).sum(0)
@@ -79,10 +81,20 @@ def observable_energies(deltas: Tensor, weights: Tensor) -> Energies:
     return Energies(mean.square().sum(-1) / nd, (wide * (D - mean).square()).sum((0, 2)) / nd)
 
 
+def _tensor(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise InvalidType(f"A decomposition needs {name} as a floating point tensor, but got {found}. Use "
+                          "torch.tensor(values, dtype=torch.float64).")
+
+
 def _checked(weights: Tensor, deltas: Tensor) -> Tensor:
+    _tensor("deltas", deltas)
+    _tensor("weights", weights)
     if deltas.ndim < 3 or weights.shape != deltas.shape[:1]:
         raise InvalidShape(f"Weights must be (K,) for deltas (K, B, ...), but are {tuple(weights.shape)} for "
-                           f"{tuple(deltas.shape)}.")
-    if (weights < 0).any() or abs(float(weights.sum()) - 1) > 1e-6:
-        raise InvalidValue(f"Weights must be non-negative and sum to 1, but sum to {float(weights.sum()):.8g}.")
+                           f"{tuple(deltas.shape)}. Give one weight per update, such as ema_weights(beta, K).")
+    if not ((weights >= 0).all() and abs(float(weights.sum()) - 1) <= 1e-6):
+        raise InvalidValue(f"Weights must be non-negative and sum to 1, but sum to {float(weights.sum()):.8g}, the "
+                           f"smallest being {float(weights.min()):.8g}. Divide them by their sum.")
     return weights.to(torch.promote_types(weights.dtype, deltas.dtype))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from looptaps.controllers.base import SAMPLE, check_state, expand, wide_dtype
 from looptaps.errors import InvalidShape, InvalidType, InvalidUse
 from looptaps.loop.step import difference, scaled_step
 
@@ -53,16 +54,23 @@ def sensitivities(
     tensor([[-0.0625],
             [-0.0625]])
     """
+    for name, given in (("core", core), ("loss", loss)):
+        if not callable(given):
+            raise InvalidType(f"sensitivities: {name} must be callable on a state, but is {type(given).__name__}. Pass "
+                              "a module or a function.")
+    check_state(x)
+    SAMPLE.check(x)
     if not isinstance(etas, Tensor):
         raise InvalidType(f"sensitivities: etas must be a tensor, but are {type(etas).__name__}. "
                           "Use torch.tensor(etas).")
     shaped = etas.ndim in (1, 2) and len(etas) > 0 and etas.shape[1:] in ((), (x.shape[0],))
     if not etas.is_floating_point() or not shaped:
         raise InvalidShape(f"sensitivities: etas must be floating point, (K,) or (K, {x.shape[0]}), but are "
-                           f"{etas.dtype} {tuple(etas.shape)}.")
+                           f"{etas.dtype} {tuple(etas.shape)}. Give one number per step, or one per step and sample.")
     if not etas.isfinite().all():
-        raise InvalidType("sensitivities: etas must be finite; a trace holds NaN after a sample has stopped.")
-    scales = etas.detach().to(x.dtype).reshape(len(etas), -1).expand(-1, x.shape[0])
+        raise InvalidType("sensitivities: etas must be finite; a trace holds NaN after a sample has stopped. Cut the "
+                          "schedule where it ends.")
+    scales = etas.detach().to(wide_dtype(x.dtype)).reshape(len(etas), -1).expand(-1, x.shape[0])
     states, deltas = [x.detach()], []
     with torch.no_grad():
         for eta in scales:
@@ -86,13 +94,10 @@ def sensitivities(
         with torch.enable_grad():
             state = states[k].detach().requires_grad_()
             update = core(state) - state
-            (pulled,) = torch.autograd.grad(update, state, _broadcast(scales[k], adjoint) * adjoint)
+            scaled = (expand(scales[k], adjoint) * adjoint).to(update.dtype)
+            (pulled,) = torch.autograd.grad(update, state, scaled)
         adjoint = adjoint + pulled  # D_k^* G = G + eta_k (D Delta)^* G
         adjoints.append(adjoint)
     G, D = torch.stack(adjoints[::-1]), torch.stack(deltas)
     gradient = (G.to(D.dtype) * D).flatten(2).sum(-1)
     return Sensitivities(gradient, D, G, torch.stack([s.detach() for s in states]), losses.detach())
-
-
-def _broadcast(eta_B: Tensor, like: Tensor) -> Tensor:
-    return eta_B.reshape(-1, *(1,) * (like.ndim - 1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from looptaps.controllers.base import number
 from looptaps.errors import InvalidValue, invalid
 
 
@@ -27,10 +29,20 @@ class Modes:
     e0: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        for field in ("lambdas", "q", "e0"):
+            values = getattr(self, field)
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise invalid("Modes", field, "a tuple of numbers", values, "Give one number per component.")
+            object.__setattr__(self, field, tuple(
+                number("Modes", f"{field}[{i}]", value, lambda v: True, "a finite number", "It is one component's.")
+                for i, value in enumerate(values)
+            ))
         if not len(self.lambdas) == len(self.q) == len(self.e0) >= 2:
-            raise InvalidValue("Modes needs at least two components, and lambdas, q and e0 of one length.")
+            raise InvalidValue("Modes needs at least two components, and lambdas, q and e0 of one length, but they "
+                               f"have {len(self.lambdas)}, {len(self.q)} and {len(self.e0)}. Give each all three.")
         if min(self.lambdas) <= 0 or min(self.q) <= 0 or any(e == 0 for e in self.e0):
-            raise InvalidValue("Modes needs lambdas > 0, q > 0 and e0 different from 0.")
+            raise InvalidValue(f"Modes needs lambdas > 0, q > 0 and e0 different from 0, but this is {self}. Leave out "
+                               "components that do not move or do not count.")
         if len(set(self.lambdas)) < len(self.lambdas):
             raise invalid("Modes", "lambdas", "pairwise distinct", self.lambdas, "Equal modes are one mode.")
 
@@ -43,8 +55,8 @@ class Modes:
 
     def zeroing_schedule(self, steps: int) -> list[float]:
         """eta_{i-1} = 1 / lambda_i, then the last one again: Q(e_K) = 0 up to rounding."""
-        if steps < len(self.lambdas):
-            raise invalid("zeroing_schedule", "steps", f"at least {len(self.lambdas)}, one per mode", steps,
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < len(self.lambdas):
+            raise invalid("zeroing_schedule", "steps", f"a whole number >= {len(self.lambdas)}, one per mode", steps,
                           "Fewer loops cannot remove every mode.")
         etas = [1 / rate for rate in self.lambdas]
         return etas + [etas[-1]] * (steps - len(etas))
@@ -75,8 +87,11 @@ class TwoModes:
     horizon: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.r < 1:
-            raise invalid("TwoModes", "r", "a number in (0, 1)", self.r, "It is both modes' rate of contraction.")
+        number("TwoModes", "r", self.r, lambda v: 0 < v < 1, "a number in (0, 1)",
+               "It is both modes' rate of contraction.")
+        for field in ("x0", "z0"):
+            number("TwoModes", field, getattr(self, field), lambda v: True, "a finite number",
+                   "It is where that mode starts.")
         if isinstance(self.horizon, bool) or not isinstance(self.horizon, int) or self.horizon < 2:
             raise invalid("TwoModes", "horizon", "a whole number >= 2", self.horizon, "The controlled step is k = 1.")
 
