@@ -91,7 +91,7 @@ def test_a_benchmark_runs_and_records(name, setting, tmp_path, monkeypatch, caps
     for key in ("accuracy", "terminal"):
         for row, figures in zip(table.rows, policies.values(), strict=True):
             assert key not in figures or any(cell.startswith(f"{figures[key]['percent']:.1f}") for cell in row)
-    assert "6 puzzles" in table.caption
+    assert "6 puzzles" in [table, *more][-1].caption
 
 
 def test_without_full_or_out_nothing_is_written(setting, monkeypatch, tmp_path, capsys):
