@@ -11,12 +11,12 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from looptaps.errors import InvalidFile, InvalidUse
-from looptaps.loop.control import MemorySpan, OuterAt, ScopeName, Site
+from looptaps.evaluation.fields import Meta, wrong
 
 RUN, SAMPLES, PARQUET, TRACES = "run.json", "samples.jsonl", "samples.parquet", "traces.npz"
 SCHEMA = 1
@@ -27,96 +27,6 @@ SETTINGS = (
     "loops", "limit", "seed", "batch_size", "trace", "dtype", "recipe", "device.type", "device.name", "device.threads",
     "compiled", "versions.torch",
 )  # fmt: skip
-
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Fields(BaseModel):
-    """The fields of a record that are read, and what each may hold; others may stand beside them."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class _Model(Fields):
-    spec: str
-    config: dict[str, Any] | None
-    parameters: Count
-    sha256: str | None
-
-
-class _Task(Fields):
-    spec: str
-    name: str
-    sha256: str
-    n: Annotated[Count, Field(ge=1)]
-
-
-class _Control(Fields):
-    controller: str
-    site: Site
-    outer_at: OuterAt
-    every: Annotated[Count, Field(ge=1)]
-    scope: ScopeName
-    memory: MemorySpan
-
-
-class _Device(Fields):
-    type: str
-    name: str
-    threads: Count
-
-
-class _Timing(Fields):
-    protocol: str
-    group: str
-    seconds: Seconds
-    batch_seconds: list[Seconds]
-
-
-class _Counts(Fields):
-    puzzles: Count
-    loops: Count
-    updates: Count
-    updates_high: Count
-
-
-class _Versions(Fields):
-    python: str
-    torch: str
-
-
-class _Git(Fields):
-    commit: str | None
-    dirty: bool | None
-
-
-class _Meta(Fields):
-    """`run.json`."""
-
-    name: str
-    looptaps: str
-    git: _Git
-    model: _Model
-    task: _Task
-    controller: str
-    control: _Control
-    strategy: str
-    loops: Annotated[Count, Field(ge=1)]
-    refill: bool
-    limit: Count | None
-    seed: int
-    batch_size: Annotated[Count, Field(ge=1)]
-    device: _Device
-    dtype: str
-    compiled: bool
-    versions: _Versions
-    recipe: dict[str, Any] | None
-    trace: Count
-    timing: _Timing
-    counts: _Counts
-    parts: list[dict[str, Any]]
-    finished: str | None
 
 
 class RunFolder:
@@ -236,21 +146,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
         found = meta.get("schema") if isinstance(meta, dict) else None
         raise InvalidFile(f"{path} has schema {found!r}, but this version reads {SCHEMA}. Run again.")
     try:
-        _Meta.model_validate(meta)
+        Meta.model_validate(meta)
     except ValidationError as error:
         raise InvalidFile(f"{path} {wrong(error)}. Remove the folder and run again.") from error
     return meta
-
-
-def wrong(error: ValidationError) -> str:
-    """The fields that a record lacks; if none, the first that is wrong, and what it may be."""
-    found = error.errors(include_url=False)
-    lacking = [".".join(map(str, one["loc"])) for one in found if one["type"] == "missing"]
-    if lacking:
-        return f"lacks {', '.join(lacking)}"
-    where, value = ".".join(map(str, found[0]["loc"])) or "content", repr(found[0]["input"])
-    given = value if len(value) <= 60 else value[:59] + "…"
-    return f"has {where} {given}, but: {found[0]['msg'].partition(' or instance of')[0]}"
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -16,32 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from looptaps.errors import InvalidFile, MissingExtra
-from looptaps.evaluation.folder import PARQUET, RUN, SAMPLES, TRACES, Count, Fields, read_meta, wrong
-
-_Number = Annotated[float, Field(allow_inf_nan=False)] | None
-
-
-class _Sample(Fields):
-    """A line of `samples.jsonl`."""
-
-    id: Count
-    difficulty: dict[str, _Number]
-    correct: Annotated[str, Field(pattern="^[01]+$")]
-    loops: Annotated[Count, Field(ge=1)]
-    updates: Count
-    updates_high: Count
-    status: Literal["RAN_ALL", "EXITED", "CONVERGED", "NONFINITE"]
-    score: _Number
-    eta: _Number
-    eta_by_loop: list[_Number]
-    any: bool = False  # under rollouts only
+from looptaps.evaluation.fields import Sample, wrong
+from looptaps.evaluation.folder import PARQUET, RUN, SAMPLES, TRACES, read_meta
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +240,7 @@ def _check(rows: list[Any], path: Path, horizon: int) -> None:
     for place, row in enumerate(rows):
         what = None
         try:
-            _Sample.model_validate(row)
+            Sample.model_validate(row)
         except ValidationError as error:
             what = wrong(error)
         else:
