@@ -227,11 +227,18 @@ def test_one_wrong_field_is_refused_with_file_line_and_field(runs, tmp_path, pla
     assert said.endswith("Remove the folder and run again.")
 
 
-def test_a_record_of_10000_lines_is_checked_in_two_seconds(runs, tmp_path):
+def test_checking_a_record_costs_little_more_than_reading_it(runs, tmp_path):
     rows = [{**runs["unit"].rows[0], "id": place} for place in range(10_000)]
-    began = time.process_time()
-    records._check(rows, tmp_path, 10)
-    assert time.process_time() - began < 2
+    lines = [json.dumps(row) for row in rows]
+    ratios = []
+    for _ in range(3):
+        began = time.process_time()
+        for line in lines:
+            json.loads(line)
+        read = time.process_time()
+        records._check(rows, tmp_path, 10)
+        ratios.append((time.process_time() - read) / (read - began))
+    assert min(ratios) < 5  # 0.9 was measured
 
 
 def test_damaged_traces_are_refused(runs, tmp_path):
