@@ -56,4 +56,4 @@ bench: $(STAMP) ## run every script in benchmarks/
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist site htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

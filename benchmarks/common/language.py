@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 import looptaps as lt
+from common.command import command
 from looptaps.errors import MissingExtra
 from looptaps.evaluation.provenance import device_facts, git_state, model_facts, now, versions
 from looptaps.hf.measure import text_windows
@@ -100,6 +101,7 @@ def write_record(name: str, measured: str, started: str, model: Any, *, model_na
     record = {
         "schema": SCHEMA,
         "name": name,
+        "command": command(),
         "measured": " ".join(measured.partition("\n    python ")[0].split()),  # without the usage
         "model": {"name": model_name, "parameters": facts["parameters"], "sha256": facts["sha256"],
                   "dtype": dtype},

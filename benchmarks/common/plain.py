@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import looptaps as lt
+from common.command import command
 from looptaps.evaluation.provenance import device_facts, git_state, now, versions
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -21,6 +22,7 @@ def write_plain_record(name: str, measured: str, started: str, **figures: Any) -
     record = {
         "schema": SCHEMA,
         "name": name,
+        "command": command(),
         "measured": " ".join(measured.split()),
         "device": device_facts(device),
         "versions": {"looptaps": lt.__version__, **versions(device)},

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import looptaps as lt
+from common.command import command
 from common.setting import Setting
 from looptaps.evaluation.difficulty import mean_interval
 from looptaps.evaluation.provenance import device_facts, git_state, model_facts, now, versions
@@ -34,6 +35,7 @@ def write_record(setting: Setting, measured: str, started: str, **figures: Any) 
     record = {
         "schema": SCHEMA,
         "name": options.name,
+        "command": command(),
         "measured": " ".join(measured.split()),
         "model": {**model_facts(setting.model, _name(options.model)), "compiled": options.compile},
         "puzzles": {"origin": setting.task.origin, "count": len(setting.task),

@@ -34,8 +34,8 @@ VERBS = {
     "bench": Verb("looptaps.cli.bench:app", "Time controllers against the unit step, in turns."),
     "reproduce": Verb("looptaps.cli.reproduce:app", "Run a table of the paper: our numbers beside its own."),
     "demo": Verb("looptaps.cli.demo:app", "Solve Sudokus with the bundled model, every rule beside the unit step."),
-    "solve": Verb("looptaps.cli.solve:app", "Solve one Sudoku with a bundled model."),
-    "lm": Verb("looptaps.cli.lm:app", "Language models: loop a block of SmolLM2, with and without control."),
+    "solve": Verb("looptaps.cli.solve:app", "Solve one Sudoku or maze with a bundled model."),
+    "lm": Verb("looptaps.cli.lm:app", "Language models: loop a block of SmolLM2 (demo), train a tiny Ouro (train)."),
     "toy": Verb("looptaps.cli.toy:app", "See the mechanism on a toy loop: a table, in seconds."),
 }
 

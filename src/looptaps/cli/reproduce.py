@@ -171,8 +171,9 @@ def show_table(console: Console, table: TextTable) -> None:
 
 
 def _outside(console: Console, found: Found, outside: Outside, records: Path, small: bool) -> None:
-    """The paper's numbers, why there are none of ours, and the commands; small: what is recorded on smaller models."""
+    """The paper's numbers, why there are none of ours, records on smaller models and, unless small, the commands."""
     from looptaps.evaluation.recipe_record import TextTable
+    from looptaps.report.recorded import made_by
     from looptaps.report.reproducing import outside_tables
 
     console.print(f"\n{found.name}: {found.recipe.title}", style="bold", highlight=False)
@@ -184,7 +185,7 @@ def _outside(console: Console, found: Found, outside: Outside, records: Path, sm
     for table in outside_tables(outside, records):
         show_table(console, table)
     for name in outside.recorded:
-        console.print(f"On a smaller model: python benchmarks/{name}.py --full", highlight=False)
+        console.print(f"On a smaller model: {made_by(records / f'{name}.json')}", highlight=False)
     if not small:
         for command in outside.commands():
             console.print(command, highlight=False, markup=False)

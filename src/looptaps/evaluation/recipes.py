@@ -11,6 +11,12 @@ One TOML file for each table or figure:
                          to show beside it: comparisons, or records of benchmarks/)
     [cell.run]           the fields of `looptaps run`
     [cell.small]         fields that replace those in the small version; `skip = true` leaves the cell out of it
+
+    views      difficulty, step-sizes (cells without `run` show them); updates-to-reach (needs a cell named `target`)
+    figures    accuracy, difference, eta, difficulty, refresh, site: written as SVG and PDF beside the runs
+    claim      better-than-unit, better-and-sooner, not-worse, not-worse-for-less, inner-beats-outer, z_H-costs (runs
+               labelled z_L and z_H), harder-costs-more, fewer-updates (than `target`), schedule-changes, shown-only
+    numbers    policy -> accuracy, speedup, site, updates, median, most, saved; or a budget, for updates-to-reach
 """
 
 from __future__ import annotations
@@ -162,7 +168,7 @@ def recipe_folder(given: Path | None = None) -> Path:
 
 
 def recipe_names(folder: Path) -> list[str]:
-    """All recipes of a folder, in the order of the paper's label in their names' files."""
+    """All recipes of a folder, by name."""
     return sorted(path.stem for path in folder.glob("*.toml") if path.stem.startswith(("table-", "figure-")))
 
 
@@ -207,6 +213,8 @@ def _check(recipe: Recipe, folder: Path, path: Path) -> None:
     names = [cell.name for cell in recipe.cell]
     if len(set(names)) < len(names):
         raise InvalidFile(f"{path}: two cells have one name. Rename one.")
+    if "updates-to-reach" in recipe.views and "target" not in names:
+        raise InvalidFile(f"{path}: the view updates-to-reach needs a cell named target. Add it.")
     for what, given, known in (("view", recipe.views, VIEWS), ("figure", recipe.figures, FIGURES)):
         for name in given:
             if name not in known:

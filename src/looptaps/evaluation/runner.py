@@ -2,7 +2,7 @@
 
 Turns matter for the clock: whatever else the machine does falls on all policies alike, so their seconds may be
 compared. Batches are those of the task in order, random numbers belong to samples: a run that was killed goes on at
-its last whole batch and ends with the same file. Needs torch and numpy only.
+its last whole batch and ends with the same file.
 """
 
 from __future__ import annotations

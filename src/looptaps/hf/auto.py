@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def register() -> None:
-    """Register `ouro` and `huginn_raven` with `AutoConfig` and `AutoModelForCausalLM`; calling it again does nothing.
+    """Register `ouro` and `huginn_raven` with `AutoConfig`, `AutoModel` and `AutoModelForCausalLM`.
+
+    Calling it again does nothing.
 
     Using `lt.hf.OuroForCausalLM` or `lt.hf.HuginnForCausalLM` registers that one by itself.
     """

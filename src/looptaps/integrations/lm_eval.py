@@ -32,9 +32,9 @@ MODELS = ("taps-hf", "taps-ouro", "taps-huginn")
 class TapsHFLM(lm_eval_hf.HFLM):  # type: ignore[misc]  # lm-eval carries no types
     """lm-eval's Hugging Face model with a controlled loop attached.
 
-    Beside the arguments of `HFLM`: `controller` (a spec), `layers` ("15-18" or "15"), `loops`, `scope`, `kv`, `every`,
-    as `lt.hf.attach` takes them. `controller=standard` (the default) without layers is the model as it is; Ouro,
-    Huginn and HRM-Text take a controller alone.
+    Beside the arguments of `HFLM`: `controller` (a spec), `layers` ("15-18" or "15"), `loops`, `scope` and `kv`, as
+    `lt.hf.attach` takes them, and `every` of `lt.Control`. `controller=standard` (the default) without layers is the
+    model as it is; Ouro, Huginn and HRM-Text take a controller alone.
 
     Padding is masked, which `HFLM` leaves to causality: an eta that covers a sequence must not see it. So the batch
     size changes no score.

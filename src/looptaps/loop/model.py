@@ -28,10 +28,10 @@ class StepStats(NamedTuple):
     """What one outer loop did, per sample.
 
     `residuals` (2, B): mean squares of the last two z_L updates' Delta, in order (what the exit rule needs; row 0 is
-    NaN where the loop has had only one). `eta` (B,): the last scale applied. `mean_eta` (B,): over this loop's
-    updates. `finite` (B,): False where a state went bad. `updates` and `updates_high`: layer applications per sample
-    on z_L and on z_H, the same for every sample of the batch. `trace`: one row per decision (under inner control per
-    z_L update, under outer control per cycle or loop), when asked. `moves` (K, B): how far each z_L update moved,
+    NaN where the loop has had only one). `eta` (B,): the last scale applied. `mean_eta` (B,): over this loop's updates.
+    `finite` (B,): False where a state or an energy went bad. `updates` and `updates_high`: layer applications per
+    sample on z_L and on z_H, the same for every sample of the batch. `trace`: one row per decision (under inner control
+    per z_L update, under outer control per cycle or loop), when asked. `moves` (K, B): how far each z_L update moved,
     relative to the state it led to, when asked ("rms" or "max"): what a fixed-point test needs.
     """
 

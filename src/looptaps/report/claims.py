@@ -133,6 +133,8 @@ def _noise(found: Comparison) -> tuple[str, str]:
     """Noise on z_H against the same noise on z_L."""
     pairs = [pair for pair in found.pairs if pair.against == "baseline" and pair.b.startswith("z_H-")
              and found.row(pair.b).kind != "constant"]
+    if not pairs:
+        return "no such comparison was run.", "undecided"
     states: list[State] = ["yes" if pair.verdict == "worse" else "no" if _ends(pair, found.facts.puzzles)[0] > -MARGIN
                            else "open" for pair in pairs]
     most, least = min(pairs, key=_difference), max(pairs, key=_difference)

@@ -51,7 +51,7 @@ class Policy:
     @property
     def every(self) -> int:
         """The refresh interval q."""
-        return int(self.run.meta["control"].get("every", 1))
+        return int(self.run.meta["control"]["every"])
 
     @property
     def all_but_every(self) -> str:

@@ -30,6 +30,12 @@ def record_tables(path: Path) -> list[TextTable]:
             for number, (title, columns, rows) in enumerate(parts)]
 
 
+def made_by(path: Path) -> str:
+    """The command that makes this record: its own words, where it is there."""
+    own = json.loads(path.read_text(encoding="utf-8")).get("command") if path.exists() else None
+    return own or f"python benchmarks/{path.stem}.py --full"
+
+
 def _caption(record: dict[str, Any]) -> str:
     model, device = record.get("model"), record["device"]
     how = record.get("measured", "").partition(" python benchmarks/")[0]  # how it is called is no part of it
@@ -43,6 +49,8 @@ def _caption(record: dict[str, Any]) -> str:
                      f"{record['puzzles']['batch_size']}")
     threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
     changes = " with changes" if record.get("dirty") else ""
+    if "command" in record:
+        facts.append(f"Made by `{record['command']}`")
     return (". ".join(facts) + f". {device['name']}{threads}; commit {(record['commit'] or 'unknown')[:10]}{changes}; "
             f"{record['finished'][:10]}.")
 

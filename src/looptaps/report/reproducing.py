@@ -15,7 +15,7 @@ from looptaps.evaluation.recipe_record import RecipeRecord, TextTable, read_reco
 from looptaps.evaluation.recipes import Cell, Found, Outside, load_recipe, recipe_names
 from looptaps.evaluation.shipped import shipped, shipped_names
 from looptaps.report.claims import outcome
-from looptaps.report.recorded import LAYOUTS, record_tables
+from looptaps.report.recorded import LAYOUTS, made_by, record_tables
 from looptaps.report.summary import verdict
 from looptaps.report.tables import caption, cells, columns, md_table
 
@@ -41,6 +41,8 @@ claimed of it that could be judged. **not run**: not runnable without what is na
 looptaps reproduce --small --all
 ```
 
+Runs, records and the figures of figure recipes (SVG, PDF) go below `runs/reproduce`; what is there is not run again.
+
 """
 FULL = """\
 ## Full size
@@ -56,7 +58,8 @@ file elsewhere needs another `model` or `task` in the recipe.
   released cap; the paper's maximum of 25,838 updates must have run without.
 - **Sudoku-Extreme**, in `sudoku-extreme/test.csv`: the dataset sapientinc/sudoku-extreme.
 - **Maze-Hard**, in `data/maze-30x30-hard-1k/test`: sapientinc/maze-30x30-hard-1k, as TRM's dataset script writes it.
-- **Language benchmarks**, in `my-benchmark-files`: `taps-eval tasks` says which files; `jq` reads the mean etas.
+- **Language benchmarks**, in `my-benchmark-files`: [these files](language-models.md#evaluate); `jq` reads
+  the mean etas.
 
 """
 
@@ -145,7 +148,7 @@ def _section(found: Found, record: RecipeRecord | None, records: Path, shown: di
         if commands := recipe.outside.commands():
             lines += ["With those at hand:", "", "<!-- not run: see above -->", "```sh", *commands, "```", ""]
         for name in recipe.outside.recorded:
-            lines += [f"On a smaller model: `python benchmarks/{name}.py --full`", ""]
+            lines += [f"On a smaller model: `{made_by(records / f'{name}.json')}`", ""]
             lines += _own(found, name, "### On a smaller model:", records, shown)
         return "\n".join(lines)
     if record is None:
@@ -165,7 +168,7 @@ def _section(found: Found, record: RecipeRecord | None, records: Path, shown: di
 
 
 def _beside(found: Found, cell: Cell, name: str, records: Path, shown: dict[str, str]) -> list[str]:
-    """A larger run beside a cell: in full the first time, then as a link."""
+    """A larger run beside a cell: a comparison in full, a record of `benchmarks/` as `_own` shows it."""
     larger = recorded(name, records)
     if larger is not None:
         return [f"### Larger run beside it: {larger.title or cell.title}", "",
@@ -190,8 +193,7 @@ def _benchmarks(records: Path, shown: set[str]) -> str:
     there = [name for name in LAYOUTS if name not in shown and (records / f"{name}.json").exists()]
     if not there:
         return ""
-    lines = ["", "## Measurements of our own", "", "No table of the paper: each is the record of `benchmarks/<name>.py "
-             "--full`.", ""]
+    lines = ["", "## Measurements of our own", "", "No table of the paper: records of scripts in `benchmarks/`.", ""]
     for name in there:
         lines += _tables("###", record_tables(records / f"{name}.json"))
     return "\n".join(lines)

@@ -144,8 +144,7 @@ def facts(policy: Policy) -> tuple[str, ...]:
     meta = policy.run.meta
     model, task, device, versions, git = (meta[name] for name in ("model", "task", "device", "versions", "git"))
     commit = "" if git["commit"] is None else f", commit {git['commit'][:10]}" + " with changes" * bool(git["dirty"])
-    control = [f"{name}={meta['control'][name]}" for name in ("site", "every", "scope", "memory")
-               if name in meta["control"]]
+    control = [f"{name}={meta['control'][name]}" for name in ("site", "every", "scope", "memory")]
     return (
         policy.label,
         f"{model['spec']}, {model['parameters']:,} parameters" + (f", sha256 {model['sha256'][:12]}" if model["sha256"]

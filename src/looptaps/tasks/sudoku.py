@@ -24,8 +24,7 @@ class SudokuTask(Task):
 
     A generated set's rating counts the guesses our own solver (naked and hidden singles, then branching on the fewest
     candidates) needs to find the solution and prove it the only one. 0 means singles suffice. Sudoku-Extreme's files
-    bring the rating of their authors' stronger solver, which is about ten times lower; the two rank puzzles alike
-    (Spearman 0.70 on 10,000 rows) but are not to be mixed.
+    bring the rating of their authors' stronger solver, which is much lower: the two are not to be mixed.
     """
 
     @classmethod

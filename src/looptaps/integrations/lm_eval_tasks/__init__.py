@@ -53,7 +53,8 @@ def write_tasks(data: str | Path, out: str | Path) -> dict[str, str]:
     found = {task: names for task, names in TASKS.items() if (data / names[0]).is_file()}
     if not found:
         wanted = ", ".join(name for name, _ in TASKS.values())
-        raise InvalidFile(f"{data} holds none of the benchmark files ({wanted}).")
+        raise InvalidFile(f"{data} holds none of the benchmark files ({wanted}). Put at least one of "
+                          "them there.")
     configs: dict[str, str] = {}
     lines = {}
     for task, (scored, shots) in found.items():
@@ -86,7 +87,11 @@ def _mmlu_pro(scored: Path, shots: Path) -> dict[str, str]:
         raise InvalidFile(f"{scored.name} needs {shots.name} beside it, from which the five worked examples of every "
                           f"subject come, but {scored.parent} has none. Put MMLU-Pro's validation split there.")
     with scored.open() as rows:
-        subjects = sorted({json.loads(row)["category"] for row in rows if row.strip()})
+        try:
+            subjects = sorted({json.loads(row)["category"] for row in rows if row.strip()})
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidFile(f"{scored}: a line is no JSON object with `category` ({type(error).__name__}). Correct "
+                              "that line.") from error
     for subject in subjects:
         if subject not in SUBJECTS:
             raise invalid(scored.name, "category", f"one of {', '.join(SUBJECTS)}", subject, "These are MMLU-Pro's.")
