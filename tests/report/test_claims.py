@@ -121,6 +121,15 @@ def test_what_accuracies_cannot_judge_is_judged_on_an_estimate(claim, ends, stat
     assert outcome(cell(claim), comparison({"a": GAIN}), found)[1] == status
 
 
+@pytest.mark.parametrize(("unit", "status"), [(0.95, "in part"), (0.5, "reproduced")])
+def test_what_the_unit_step_does_as_well_is_not_the_rules_doing(unit, status):
+    found = [Estimate(name="a", value=0.95, low=0.94, high=0.96), Estimate(name="standard", value=unit, low=unit,
+                                                                           high=unit, unit=True)]
+    text, word = outcome(cell("fewer-updates"), comparison({"a": GAIN}), found)
+    assert word == status
+    assert f"standard +{unit:.2f} [+{unit:.2f}, +{unit:.2f}], which {int(unit < 0.9)} exceed" in text
+
+
 def test_estimates_are_of_the_runs(telling, tmp_path):
     import looptaps as lt
     from looptaps.evaluation.compare import compare

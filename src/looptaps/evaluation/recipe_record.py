@@ -25,7 +25,8 @@ class TextTable(BaseModel):
 class Estimate(BaseModel):
     """A number that a claim is judged on and that needs the runs themselves, with its 95 % interval.
 
-    None: not reached (a value), or not reached in too many resamples (an end).
+    None: not reached (a value), or not reached in too many resamples (an end). `unit`: it is the unit step's, beside
+    which the rules' stand.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -34,6 +35,7 @@ class Estimate(BaseModel):
     value: float | None
     low: float | None
     high: float | None
+    unit: bool = False
 
 
 class RecipeRecord(BaseModel):

@@ -172,20 +172,30 @@ def _of_estimates(cell: Cell, estimates: Sequence[Estimate]) -> tuple[str, str]:
     what, form, above = _ESTIMATED[cell.claim]
     if not estimates:
         return "not measured.", "undecided"
-    states: list[State] = []
-    for one in estimates:
-        if (one.low is not None and one.low > 0) or (not above and one.high is not None and one.high < 0):
-            states.append("yes")
-        else:
-            states.append("no" if above and (one.high is None or one.high <= 0) else "open")
+    rules, units = [one for one in estimates if not one.unit], [one for one in estimates if one.unit]
+
+    def beyond(least: float) -> list[State]:
+        states: list[State] = []
+        for one in rules:
+            if (one.low is not None and one.low > least) or (not above and one.high is not None and one.high < least):
+                states.append("yes")
+            else:
+                states.append("no" if above and (one.high is None or one.high <= least) else "open")
+        return states
 
     def said(one: Estimate) -> str:
         value, low, high = ("N/R" if end is None else form.format(end) for end in (one.value, one.low, one.high))
         return f"{one.name} {value} [{low}, {high}]"
 
-    ranked = sorted(estimates, key=lambda one: -np.inf if one.value is None else one.value)
+    ranked = sorted(rules, key=lambda one: -np.inf if one.value is None else one.value)
     span = said(ranked[-1]) if len(ranked) == 1 else f"from {said(ranked[0])} to {said(ranked[-1])}"
-    return f"{what}: {span}; so for {states.count('yes')} of {len(states)}.", _word(states)
+    states = beyond(0)
+    text, word = f"{what}: {span}; so for {states.count('yes')} of {len(states)}", _word(states)
+    for one in units:  # what the unit step does as well is not the rule's doing
+        more = beyond(one.value or 0)
+        text += f"; {said(one)}, which {more.count('yes')} exceed"
+        word = _both(word, _word(more))
+    return f"{text}.", word
 
 
 def estimates(cell: Cell, found: Comparison, runs: Mapping[str, Run], target: Run | None, paper: Mapping[str, object]
@@ -208,7 +218,9 @@ def estimates(cell: Cell, found: Comparison, runs: Mapping[str, Run], target: Ru
         per_loop = float((target.updates / target.loops).mean())
         budgets = [int(text) for text in paper if text.isdecimal()]
         within = [budget for budget in budgets if 1 <= budget // per_loop <= target.correct.shape[1]]
-        return tuple(_saved(name, runs[name], target, max(within), per_loop) for name in rules) if within else ()
+        units = [row.name for row in found.rows if row.kind == "unit" and runs[row.name] is not target]
+        return tuple(_saved(name, runs[name], target, max(within), per_loop).model_copy(update={"unit": name in units})
+                     for name in units + rules) if within else ()
     return ()
 
 
