@@ -226,13 +226,21 @@ def test_without_a_terminal_there_is_one_line_per_interval(tmp_path: Path, tiny_
 def test_two_processes_train_one_model_and_go_on_exactly(tmp_path: Path, tiny_text: str) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(tiny_text.replace("steps = 20", "steps = 8\nkind = 'constant'\ndecay_from = 0.5"))
+    # The second process looks late into the files that the first one writes: both must decide alike all the same.
+    late = tmp_path / "late.py"
+    late.write_text("import os, time\n"
+                    "from looptaps.cli.main import main\n"
+                    "from looptaps.train.checkpointing import Lines\n"
+                    "read = Lines.read\n"
+                    "Lines.read = lambda self: (time.sleep(1.5 * int(os.environ['RANK'])), read(self))[1]\n"
+                    "main()\n")
 
     def launch(out: Path, *more: str) -> list[float]:
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-                   "--rdzv-endpoint", "localhost:0", "-m", "looptaps", "train", "--recipe", str(recipe)]
+                   "--rdzv-endpoint", "localhost:0", str(late), "train", "--recipe", str(recipe)]
         env = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         command += ["--out", str(out), "--threads", "1", *more]
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
         assert done.returncode == 0, done.stderr
         return [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
 

@@ -157,22 +157,13 @@ class Trainer:
                 if self._agreed(float(time.monotonic() - saved > 60 * recipe.checkpoint_minutes)):
                     self.save()
                     saved = time.monotonic()
-            if not any(line["step"] == self.step for line in self.curve.read()):
+            # The first process writes the curve: another might find the line or not, and wait for one barrier less.
+            if self._agreed(float(all(line["step"] != self.step for line in self.curve.read()))):
                 self._validate(display)
             self.save()
-        self._leave_together()
         if recipe.tracker != "none":
             self.accelerator.end_training()
         return export(self.folder) if self.is_main else self.folder / "model"
-
-    def _leave_together(self) -> None:
-        # A process that exits while another is still in the last barrier breaks that one's connection. So all report
-        # to the first that they are through, and wait for its word.
-        if self.world > 1:
-            word = torch.zeros(1, device=self.device)
-            heard = [torch.zeros_like(word) for _ in range(self.world)] if self.is_main else None
-            torch.distributed.gather(word, heard, dst=0)
-            torch.distributed.broadcast(word, src=0)
 
     def save(self) -> None:
         """Write the checkpoint now."""
