@@ -170,8 +170,6 @@ def measure_refilled(
     model: Any, part: TaskBatch, policy: Policy, horizon: int, *, capacity: int, seed: int = 0
 ) -> Measured:
     """Many puzzles, `capacity` at a time: places that become free are taken by those who wait."""
-    if isinstance(policy.strategy, Rollouts):
-        raise InvalidUse("run: refill serves stopping rules, not rollouts. Leave refill out.")
     device = device_of(model)
     batch = to_device(part.batch, device)
     row_of = {int(sample): row for row, sample in enumerate(part.ids.tolist())}

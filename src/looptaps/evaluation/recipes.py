@@ -106,6 +106,14 @@ class Cell(_Strict):
         """What is run; None where nothing is, or where the small version leaves the cell out."""
         if not self.run or self.left_out(small):
             return None
+        return self._options(small)
+
+    def checked(self) -> None:
+        """Raise where a version could not be run, also one that is left out."""
+        for small in (False, True) if self.run else ():
+            self._options(small).policies()
+
+    def _options(self, small: bool) -> RunOptions:
         changes = {name: value for name, value in self.small.items() if name != "skip"} if small else {}
         return RunOptions.model_validate({**self.run, **changes})
 
@@ -195,9 +203,7 @@ def _read(name: str, folder: Path) -> Found:
         data = path.read_bytes()
         recipe = Recipe.model_validate(tomllib.loads(data.decode()))
         for cell in recipe.cell:
-            for changes in ({}, {name: value for name, value in cell.small.items() if name != "skip"}):
-                if cell.run:
-                    RunOptions.model_validate({**cell.run, **changes}).policies()
+            cell.checked()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
